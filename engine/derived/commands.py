@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from engine.model import Json
@@ -35,6 +35,8 @@ class Command:
     in_code: bool
     inputs: tuple[str, ...] = ()
     """The texts that it is known to read."""
+    folders: tuple[str, ...] = ()
+    """Where it may run besides the folder that the call begins in; known of `commands_there` alone."""
 
     def as_json(self) -> dict[str, Json]:
         return {
@@ -59,6 +61,19 @@ def commands_of(reading: ShellReading) -> list[Command]:
             tuple(reading.inputs.get(shown, ())),
         )
         for shown, code in reading.simple.items()
+    ]
+
+
+def commands_there(reading: ShellReading) -> list[Command]:
+    """The commands that may run in another folder than the call began in, with their words as they stand."""
+    fed = _fed(reading.chains)
+    return [
+        replace(
+            _command(written, tuple(fed.get(shown, ())), (), False, tuple(reading.inputs.get(shown, ()))),
+            folders=tuple(folders),
+        )
+        for written, (shown, folders) in reading.there.items()
+        if folders
     ]
 
 

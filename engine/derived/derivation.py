@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, Generic, TypeVar
 
 from engine.derived.amount import amount_of
-from engine.derived.commands import Command, commands_of
+from engine.derived.commands import Command, commands_of, commands_there
 from engine.derived.files import RUNNING, Files, files_of, written_texts
 from engine.derived.hosts import Places, places_of
 from engine.derived.payload import DistinctTexts, Leaf, leaves, unwrapped
@@ -119,7 +119,8 @@ class Derivation:
 
     @worked_out_once
     def files(self) -> Files:
-        files = files_of(self.leaves, self.run_commands, self.tool, self.tool_name)
+        there = commands_there(self.shell) if self.runs else []
+        files = files_of(self.leaves, [*self.run_commands, *there], self.tool, self.tool_name)
         files.partial |= self.leaves_are_partial or (self.runs and self.shell_is_partial)
         return files
 

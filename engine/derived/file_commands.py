@@ -15,8 +15,8 @@ from typing import Final
 from engine.derived.commands import Command, started_by
 from engine.derived.path_text import within
 from engine.fields.words import word_set
-from engine.shell.file_calls import Use, Uses, paths_in_code
-from engine.shell.find_expression import SOME, acted_on, outside
+from engine.shell.files.file_calls import Use, Uses, paths_in_code
+from engine.shell.files.find_expression import SOME, acted_on, outside
 from engine.shell.options import Given, given
 
 _DELETING: Final = word_set(

@@ -21,7 +21,7 @@ from engine.fields.json_text import Unread, opened
 from engine.fields.words import word_set, words_of
 from engine.model import Json, ToolDeclaration
 from engine.shell.expansion import CLOSE, COMMA, OPEN, TooMuch, braces
-from engine.shell.file_calls import Use, paths_in_code
+from engine.shell.files.file_calls import Use, paths_in_code
 
 RUNNING: Final = frozenset({None, "shell", "code", "cloud", "devops", "other"})
 """Kinds of tools whose texts may be commands."""
@@ -108,6 +108,12 @@ class Files:
             if self.room >= 0 and (joined := within(folder, word)) != word:
                 self._add(use, joined)
 
+    def add_from(self, folders: Sequence[str], use: Use, word: str) -> None:
+        """A path of a command that runs in one of the folders."""
+        for folder in folders:
+            if self.room >= 0 and (joined := within(folder, word)) != word:
+                self.add(use, joined)
+
     def _add(self, use: Use, word: str) -> None:
         self.room -= min(len(word), LONGEST) + 1
         if self.room < 0:
@@ -128,7 +134,7 @@ class Files:
 def files_of(
     leaves: Sequence[Leaf], commands: Iterable[Command], tool: ToolDeclaration, tool_name: str
 ) -> Files:
-    """What a call does to which files."""
+    """What a call does to which files; `commands` are those of `commands_there` too."""
     bases = _SHELL_BASES if tool.kind == "shell" else _BASES
     folders = (str(leaf.value)[:LONGEST] for leaf in leaves if leaf.key in bases)
     files = Files(list(filter(None, dict.fromkeys(folders))))
@@ -164,15 +170,21 @@ def files_of(
         if tool.kind == "code":
             _add_code(files, value)
     for command in commands:
-        for use, word in uses_of(command):
-            files.add(use, word)
+        for use, word in _uses_of_command(command):
+            if command.folders:
+                files.add_from(command.folders, use, word)
+            else:
+                files.add(use, word)
             if files.room < 0:
                 return files
-        if command.program in _PATCHING:
-            for text in (*command.inputs, *command.arguments):
-                for use, path in _patched(text):
-                    files.add(use, path)
     return files
+
+
+def _uses_of_command(command: Command) -> Iterable[tuple[Use, str]]:
+    yield from uses_of(command)
+    if command.program in _PATCHING:
+        for text in (*command.inputs, *command.arguments):
+            yield from _patched(text)
 
 
 def _choices(files: Files, glob: str) -> list[str]:

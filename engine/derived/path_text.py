@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from engine.fields.computed import UNREADABLE
 from engine.fields.words import word_set
-from engine.shell.settled_path import settled
+from engine.shell.files.settled_path import settled
 
 LONGEST: Final = 4_096
 

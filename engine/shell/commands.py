@@ -11,6 +11,7 @@ from typing import Protocol
 
 from engine.shell.emulation import LONGEST_OUTPUT
 from engine.shell.expansion import TooMuch
+from engine.shell.files.whereabouts import Whereabouts
 from engine.shell.variables.choices import MOST_TURNS, Raw
 from engine.shell.variables.store import Positional, Value
 
@@ -90,14 +91,15 @@ def _size(text: str | None) -> int:
 
 
 class Runner(Protocol):
-    """What a scanner needs to know of the commands read so far. `positional` are `$0`, `$1`, ..., `folder`
-    where `cd` led, `printed` what the last command prints with each value that its variables may have."""
+    """What a scanner needs to know of the commands read so far. `positional` are `$0`, `$1`, ...,
+    `whereabouts` is where `cd` led, `printed` what the last command prints with each value that its variables
+    may have."""
 
     positional: list[Positional] | None
     changes: int
     variables: dict[str, list[Value]]
     scattered: set[str]
-    folder: str | None
+    whereabouts: Whereabouts
     printed: tuple[str | None, ...]
 
     def step(self, cost: int = 1) -> None: ...
@@ -113,6 +115,7 @@ class Runner(Protocol):
         self, name: str, values: tuple[str, ...] | list[str], added: bool, certain: bool, source: str = ""
     ) -> None: ...
     def define(self, name: str, body: str) -> None: ...
+    def surely_there(self, word: str) -> None: ...
     def substituted(self, word: str, output: str | None, chains: tuple[str, ...]) -> None: ...
     def script(
         self, text: str, depth: int, given: str | None = None

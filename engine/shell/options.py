@@ -180,6 +180,8 @@ TABLE: Final[Mapping[str, str]] = {
     **dict.fromkeys(("awk", "gawk", "mawk"), _AWK),
     **dict.fromkeys(("jq", "yq"), "f:from-file%< L: :indent :arg2 :argjson2 :slurpfile2< :rawfile2<"),
     "tr": "",
+    "env": "u:unset C:chdir S:split-string",
+    "sudo": "D:chdir u:user g:group p:prompt h:host C: r: t: T: R:chroot U:",
     "sort": "o:output> k:key t:field-separator S:buffer-size T:temporary-directory :files0-from< :parallel",
     **dict.fromkeys(("head", "tail"), "n:lines c:bytes s:sleep-interval :pid"),
     "cut": "d:delimiter f:fields c:characters b:bytes :output-delimiter",

@@ -45,20 +45,13 @@ from engine.shell.expansion import (
     unmark,
     written_to,
 )
+from engine.shell.files.settled_path import settled
+from engine.shell.files.whereabouts import ROUNDABOUT
 from engine.shell.scanner import Scanner
-from engine.shell.settled_path import settled
-from engine.shell.state import (
-    DEEPEST,
-    DESCRIPTOR,
-    ON_FILES,
-    OWN,
-    ROUNDABOUT,
-    RUN_LATER,
-    State,
-    bare,
-)
+from engine.shell.started import Started
+from engine.shell.state import DEEPEST, DESCRIPTOR, ON_FILES, OWN, RUN_LATER, State, bare
 from engine.shell.variables.choices import chosen, turns, without_unknown_program
-from engine.shell.wrappers import Started, starts
+from engine.shell.wrappers import starts
 
 UNREADABLE: Final = "unreadable"
 """The last entry of a text that was read only in part."""
@@ -211,6 +204,7 @@ class ShellReading(State):
         shown = tail.strip()
         if shown:
             self.command(shown)
+            self.run_there(self.stands([], shown), shown)
             self.reads(shown, (), tail, None)
             if from_start != tail:
                 self.command(from_start.strip())
@@ -237,6 +231,7 @@ class ShellReading(State):
         if self.is_lost(words[0]):
             raise TooMuch
         name = words[0] if OWN.fullmatch(words[0]) and not self.folder else bare(words[0])
+        there = self.stands([name, *words[1:]], tail)
         if name in ON_FILES:
             words[1:] = [settled(word) if ROUNDABOUT.match(word) else word for word in words[1:]]
             if self.folder is not None:
@@ -246,6 +241,7 @@ class ShellReading(State):
         if name != words[0]:
             self.add(render(words) + tail)
         self.command(shown)
+        self.run_there(there, shown)
         self.reads(shown, words[1:], tail, stdin)
         if name.startswith("$("):
             self.given_program([name[2:-1]], "eval")
@@ -261,7 +257,9 @@ class ShellReading(State):
         if name == "xargs":
             stdin = self.argument_file(words[1:], stdin)
         for started in starts(name, words[1:], stdin):
+            outside = self.goes_to(started.folder)
             inner, output = self._start(started, shown, tail, stdin, before, depth + 1)
+            self.whereabouts = outside or self.whereabouts
             if started.same and inner:
                 return inner, output
         if name in self.aliases and name not in self.running:  # which not every shell looks for

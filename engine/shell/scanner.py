@@ -15,6 +15,7 @@ from typing import Final
 
 from engine.shell.commands import Assignment, Pipeline, SimpleCommand
 from engine.shell.expansion import CLOSE, OPEN, QUOTED, TooMuch, fields, plain
+from engine.shell.files.whereabouts import Whereabouts
 from engine.shell.redirections import RedirectionReader
 from engine.shell.variables.choices import Raw, chosen, every, first, source, turns
 from engine.shell.variables.store import MOST_VALUES, Positional, Value
@@ -39,6 +40,8 @@ LONGEST_CALCULATED: Final = 400
 _TEST: Final = re.compile(r"\[\[[ \t](?:[^;&|\n`$]|\$[{\w]|\|[\w^.(\[]){0,500}?\]\]")
 """`[[ ... ]]` in which no command can hide, in whatever shell."""
 
+_ENTERED: Final = re.compile(r"\s*cd\s+(?![$-])")
+"""A `cd` that stands alone before `&&`: if it fails, what follows is not run."""
 _OPENERS: Final = frozenset(["if", "while", "until", "for", "select", "case", OPEN])
 _LOOPS: Final = frozenset(["while", "until", "for", "select"])
 _CLOSERS: Final = frozenset(["fi", "done", "esac", CLOSE])
@@ -55,7 +58,7 @@ class Frame:
     defining: str
     start: int
     positional: list[Positional] | None
-    folder: str | None
+    whereabouts: Whereabouts
     variables: Mapping[str, list[Value]]
     certain: bool
     fed: Sequence[str | None] = ()
@@ -72,7 +75,8 @@ class Scanner(RedirectionReader):
         frames: list[Frame] = []
         line, simple, defining = Pipeline(given, before), SimpleCommand(), ""
         outermost = self.depth == 0 and not closer
-        conditional = False
+        conditional = is_either = False
+        begin = self.at
         while True:
             self.runner.step()
             self.at = self._after_blanks()
@@ -121,11 +125,19 @@ class Scanner(RedirectionReader):
             elif token in ("|", "|&"):
                 self._stage(line, simple, False)
                 simple, line.piped = SimpleCommand(), True
+                self.runner.whereabouts = self.runner.whereabouts.known(False)
             else:
+                is_piped = line.piped
                 self._finish(line, simple, certain)
                 simple, conditional = SimpleCommand(), token in ("&&", "||")
+                is_either = token == "||" or (is_either and token == "&&")
+                if token != "&&":
+                    self.runner.whereabouts = self.runner.whereabouts.known(False)
+                elif not (is_piped or is_either) and _ENTERED.match(self.text, begin, operator.start()):
+                    self.runner.surely_there("cd")
                 if token == "\n":
                     self.at = self.documents_to.pop(self.at - 1, self.at)
+            begin = self.at
         while frames:
             line = self._close(line, simple, frames, 0)
         return self._finish(line, simple, outermost and not conditional)
@@ -144,7 +156,7 @@ class Scanner(RedirectionReader):
                 defining,
                 self.at,
                 runner.positional,
-                runner.folder,
+                runner.whereabouts,
                 dict(runner.variables) if opener in _LOOPS else {},
                 certain,
             )
@@ -162,7 +174,7 @@ class Scanner(RedirectionReader):
         frame = frames.pop()
         simple.clear()
         if frame.opener == "(" or frame.defining:
-            self.runner.positional, self.runner.folder = frame.positional, frame.folder
+            self.runner.positional, self.runner.whereabouts = frame.positional, frame.whereabouts
         outer = frame.outer
         if frame.defining:
             self.runner.define(frame.defining, self._within(frame, closer))

@@ -12,10 +12,10 @@ from itertools import pairwise
 from typing import Final
 
 from engine.shell.commands import SimpleCommand
-from engine.shell.downloads import DOWNLOADERS, downloaded
 from engine.shell.emulation import LONGEST_OUTPUT
 from engine.shell.expansion import TooMuch, fields, plain, render, unmark
-from engine.shell.settled_path import settled
+from engine.shell.files.downloads import DOWNLOADERS, downloaded
+from engine.shell.files.whereabouts import ABSOLUTE, Whereabouts, joined
 from engine.shell.variables.builtins import assigned
 from engine.shell.variables.choices import MOST_TURNS, first, is_anything, together
 from engine.shell.variables.store import Positional, Value, Variables
@@ -28,11 +28,9 @@ SPARE_SIZE: Final = 65_536
 """All entries together may be so much larger than twice the text."""
 
 DESCRIPTOR: Final = re.compile(r"\d+-?|-")
-_ABSOLUTE: Final = ("/", "~", "$")
 OWN: Final = re.compile(r"\./[^/]*")
 """A program of the folder at hand, which is no other of that name."""
 _LOCAL: Final = re.compile(r"\.{1,2}(?:/|$)|\*")
-ROUNDABOUT: Final = re.compile(r"[/~$][^\s:]*(?:/\.{1,2}(?:/|$)|//)")
 _RELATIVE: Final = re.compile(r"[\w.][\w.*?/-]*")
 _ON_NAMED_NAMES: Final = (
     "rm rmdir unlink shred cat tac head tail less more base64 xxd od strings cp mv tee touch source ."
@@ -96,7 +94,9 @@ class State(Variables):
         self.running: set[str] = set()
         self.decoded: dict[str, str] = {}
         self.copies: dict[str, str] = {}
-        self.folder: str | None = None
+        self.whereabouts = Whereabouts()
+        self.there: dict[str, tuple[str, dict[str, None]]] = {}
+        """Commands as they stand there, how each is shown, and the folders after `cd` in which it may run."""
         self.printed: tuple[str | None, ...] = ()
         self.also: list[str | None] = []
         """What else the scripts may print that a command starts."""
@@ -173,10 +173,10 @@ class State(Variables):
     def key(self, name: str) -> str:
         """Under which name a file is known: from where the call began, else as it is written."""
         written = name.removeprefix("./").replace("/proc/self/fd/", "/dev/fd/")
-        if self.folder is not None and not name.startswith(_ABSOLUTE) and len(name) < LONGEST_NAME:
-            joined = _joined(self.folder, written)
-            if joined in self.files or joined in self.sources:
-                return joined
+        if self.folder is not None and not name.startswith(ABSOLUTE) and len(name) < LONGEST_NAME:
+            path = joined(self.folder, written)
+            if path in self.files or path in self.sources:
+                return path
         return written
 
     def define(self, name: str, body: str) -> None:
@@ -257,17 +257,50 @@ class State(Variables):
                 (word.partition("=")[0], word.partition("=")[2]) for word in words if "=" in word
             )
         elif name in ("cd", "pushd"):
-            self._enter([word for word in words if not word.startswith("-") or word == "-"])
+            self.enter([word for word in words if not word.startswith("-") or word == "-"], certain)
+        elif name == "popd":
+            self.enter(["-"], False)
 
-    def _enter(self, words: Sequence[str]) -> None:
-        """The folder after `cd`: from the one the call began in, unless it is absolute."""
+    def enter(self, words: Sequence[str], certain: bool) -> None:
+        """Go where `cd` leads, from the folder at hand."""
         target = words[0] if words else "~"
-        if target == "-":
-            self.folder = None
-        elif target.startswith(_ABSOLUTE) or self.folder is None:
-            self.folder = settled(target) if ROUNDABOUT.match(target) else target
-        else:
-            self.folder = _joined(self.folder, target)
+        searched = [value for value in self.variables.get("CDPATH", ()) if isinstance(value, str)]
+        folders = [each for value in searched for each in value.split(":") if each]
+        self.whereabouts = (
+            self.whereabouts.somewhere()
+            if target == "-"
+            else self.whereabouts.entered(target, certain, folders)
+        )
+
+    def goes_to(self, folder: str) -> Whereabouts | None:
+        """Go to a folder, if one is named; where it was before."""
+        before = self.whereabouts
+        self.whereabouts = before.entered(folder, False).known(True) if folder else before
+        return before if folder else None
+
+    def surely_there(self, word: str) -> None:
+        """Know that what follows runs where the `cd` before it led, or not at all."""
+        if word not in self.functions and word not in self.aliases:
+            self.whereabouts = self.whereabouts.known(True)
+
+    @property
+    def folder(self) -> str | None:
+        """Where `cd` led."""
+        return self.whereabouts.folder
+
+    def stands(self, words: Sequence[str], tail: str) -> str:
+        """How a command is written where it stands, if `cd` led elsewhere before."""
+        return render(words) + tail if self.whereabouts.folders() else ""
+
+    def run_there(self, written: str, shown: str) -> None:
+        """Note in which folders a command may run."""
+        folders = self.there.setdefault(written, (shown, {}))[1]
+        for folder in self.whereabouts.folders() if written else ():
+            if folder not in folders:
+                self._room -= len(written) + len(folder)
+                folders[folder] = None
+        if self._room < 0:
+            raise TooMuch
 
     def from_start(self, words: Sequence[str], tail: str, name: str) -> list[str]:
         """The words with `*`, `.` and `../x` told from the folder the call began in; a command on files is
@@ -279,7 +312,7 @@ class State(Variables):
     def told(self, word: str) -> str:
         """A relative path told from the folder the call began in."""
         local = self.folder is not None and (_LOCAL.match(word) or _RELATIVE.fullmatch(word))
-        return _joined(self.folder or ".", word) if local else word
+        return joined(self.folder or ".", word) if local else word
 
     def redirected(
         self,
@@ -339,8 +372,8 @@ class State(Variables):
 
     def _write(self, target: str, text: str | None, chains: tuple[str, ...]) -> None:
         self._keep(target.removeprefix("./"), text, chains)
-        if self.folder is not None and not target.startswith(_ABSOLUTE) and len(target) < LONGEST_NAME:
-            self._keep(_joined(self.folder, target), text, chains)
+        if self.folder is not None and not target.startswith(ABSOLUTE) and len(target) < LONGEST_NAME:
+            self._keep(joined(self.folder, target), text, chains)
 
     def _keep(self, name: str, text: str | None, chains: tuple[str, ...]) -> None:
         if len(self.sources) > 256 and name not in self.sources:
@@ -352,13 +385,6 @@ class State(Variables):
         folder, _, program = name.rpartition("/")
         if _PROGRAMS.fullmatch(folder.rpartition("/")[2]):
             self.placed[program] = name
-
-
-def _joined(folder: str, word: str) -> str:
-    if len(folder) + len(word) > 4096:
-        raise TooMuch
-    path = settled(f"{folder}/{word}")
-    return "/" + path.lstrip("/") if path.startswith("/") else path
 
 
 def bare(word: str) -> str:

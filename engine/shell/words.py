@@ -161,9 +161,9 @@ class WordReader(ParameterReader):
         with_depth = self.depth
         self.depth += 1
         self.runner.step(1 if self.depth <= DEEPEST_NESTED else 1 << 30)
-        positional, folder = self.runner.positional, self.runner.folder
+        positional, whereabouts = self.runner.positional, self.runner.whereabouts
         line = self.commands(")", None, ())
-        self.depth, self.runner.positional, self.runner.folder = with_depth, positional, folder
+        self.depth, self.runner.positional, self.runner.whereabouts = with_depth, positional, whereabouts
         return line.collected_each(), self._shown(line.heads), self._known_by(line.heads)
 
     def _known_by(self, heads: list[str]) -> tuple[str, ...]:
@@ -189,9 +189,9 @@ class WordReader(ParameterReader):
 
     def _printed(self, script: str, quoted: bool) -> Part:
         """What a script within a word prints."""
-        positional, folder = self.runner.positional, self.runner.folder
+        positional, whereabouts = self.runner.positional, self.runner.whereabouts
         outputs, heads = self.runner.script(script, self.depth + 1)
-        self.runner.positional, self.runner.folder = positional, folder
+        self.runner.positional, self.runner.whereabouts = positional, whereabouts
         return self._inserted(outputs, self._shown(heads), quoted)
 
     def _expansion(self, quoted: bool) -> Part:

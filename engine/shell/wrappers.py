@@ -7,30 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Final, Literal
+from dataclasses import replace
+from itertools import pairwise, takewhile
+from typing import Final
 
 from engine.shell.embedded_code import git_scripts
 from engine.shell.emulation import decode64
 from engine.shell.input_words import words_given
-
-Kind = Literal["words", "script", "file", "input"]
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """What a command starts: the `words` of another command, a `script` in `text`, the script in the file
-    `text` or (`input`) the script it is given on its input. `same` says that the command is a mere wrapper
-    and that its input, output and place in a pipeline are those of what it starts. `words` of a script are
-    its arguments, `$0` first."""
-
-    kind: Kind
-    text: str = ""
-    words: tuple[str, ...] = ()
-    same: bool = False
-    here: bool = False  # by the shell that reads it
-
+from engine.shell.options import given
+from engine.shell.started import Started, after_options
 
 SHELLS: Final = frozenset(
     ["sh", "bash", "dash", "zsh", "ksh", "ksh93", "mksh", "ash", "fish", "rbash", "yash", "csh", "tcsh"]
@@ -46,23 +31,6 @@ def starts(name: str, words: Sequence[str], stdin: str | None) -> list[Started]:
     return rule(words, stdin) if rule is not None else []
 
 
-def after_options(words: Sequence[str], with_value: str = "", long: str = "", own: int = 0) -> int:
-    """Where the operands begin, `own` of which are skipped too. `with_value` lists the letters, `long` the
-    names of options that take the next word."""
-    at = 0
-    names = long.split()
-    while at < len(words) and words[at].startswith("-") and words[at] != "-":
-        word = words[at]
-        at += 1
-        if word == "--":
-            break
-        if word.startswith("--"):
-            at += word in names
-        elif word[-1] in with_value and not any(letter in with_value for letter in word[1:-1]):
-            at += 1
-    return at + own
-
-
 def _wrapper(
     with_value: str = "", long: str = "", own: int = 0, same: bool = True, assigns: bool = False
 ) -> _Rule:
@@ -74,6 +42,17 @@ def _wrapper(
         return [Started("words", words=rest, same=same)] if rest else []
 
     return rule
+
+
+def _entering(rule: _Rule, program: str) -> _Rule:
+    """The same in the folder that an option names."""
+
+    def entering(words: Sequence[str], stdin: str | None) -> list[Started]:
+        options = takewhile(lambda each: each.name, given(program, words))
+        folder = next((each.value for each in options if each.name == "chdir"), "")
+        return [replace(each, folder=folder) for each in rule(words, stdin)]
+
+    return entering
 
 
 def _joined(with_value: str = "", long: str = "", own: int = 0) -> _Rule:
@@ -120,12 +99,15 @@ def _source(words: Sequence[str], stdin: str | None) -> list[Started]:
 
 
 def _env(words: Sequence[str], stdin: str | None) -> list[Started]:
+    is_value = False
     for at, word in enumerate(words):
-        if found := re.fullmatch(r"(?:-[i0v]*S|--split-string(?:=|$))(.*)", word, re.DOTALL):
+        if found := re.fullmatch(r"(?:-[i0v]*S|--s[a-z-]*(?:=|$))(.*)", word, re.DOTALL):
             text = " ".join([found[1], *words[at + 1 :]]).replace("\\_", " ")
-            return [Started("script", text)] if text.strip() else []
-        if not word.startswith("-"):
+            again = "env " if text.lstrip().startswith("-") else ""
+            return [Started("script", again + text)] if text.strip() else []
+        if not word.startswith("-") and not is_value:
             break
+        is_value = re.fullmatch(r"-[i0v]*[uC]|--(?:u|ch)[a-z]*", word) is not None
     return _wrapper("uC", "--unset --chdir", assigns=True)(words, stdin)
 
 
@@ -184,11 +166,12 @@ def _option_c(letter: str = "c", long: str = "--command") -> _Rule:
 
     def rule(words: Sequence[str], stdin: str | None) -> list[Started]:
         for at, word in enumerate(words):
-            if word.startswith(f"{long}="):
-                return [Started("script", word[len(long) + 1 :])]
-            clustered = word[0:1] == "-" and word[1:2] != "-" and word.endswith(letter)
-            if (word == long or clustered) and at + 1 < len(words):
-                return [Started("script", words[at + 1])]
+            name, equals, value = word.partition("=")
+            if len(name) > 2 and long.startswith(name) and (equals or at + 1 < len(words)):
+                return [Started("script", value if equals else words[at + 1])]
+            clustered = re.match(rf"-[A-Za-z]*?{letter}", word)
+            if clustered and (clustered.end() < len(word) or at + 1 < len(words)):
+                return [Started("script", word[clustered.end() :] or words[at + 1])]
         return []
 
     return rule
@@ -310,11 +293,13 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "eval": _eval,
     "source": _source,
     ".": _source,
-    "env": _env,
+    "env": _entering(_env, "env"),
     "command": _command,
     "xargs": _xargs,
     "find": _find,
-    "sudo": _wrapper("ugphCrtTDRU", "--user --group --prompt --host --chdir --chroot", assigns=True),
+    "sudo": _entering(
+        _wrapper("ugphCrtTDRU", "--user --group --prompt --host --chdir --chroot", assigns=True), "sudo"
+    ),
     "doas": _wrapper("uC"),
     "busybox": _busybox,
     "toybox": _busybox,
@@ -327,8 +312,14 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "gtimeout": _wrapper("sk", "--signal --kill-after", own=1),
     "nice": _wrapper("n", "--adjustment"),
     "ionice": _wrapper("cnp", "--class --classdata"),
-    "chrt": _wrapper("p", own=1),
-    "taskset": _wrapper("c", own=1),
+    "chrt": _wrapper("pTPD", own=1),
+    "choom": _wrapper("np"),
+    "prlimit": _wrapper("op"),
+    "setpriv": _wrapper(
+        long="--reuid --regid --ruid --rgid --groups --inh-caps --ambient-caps --bounding-set"
+    ),
+    **dict.fromkeys(("linux32", "linux64", "i386", "x86_64"), _wrapper()),
+    "taskset": _wrapper(own=1),
     "stdbuf": _wrapper("ioe", "--input --output --error"),
     "unbuffer": _wrapper(),
     "caffeinate": _wrapper("tw"),
@@ -357,6 +348,7 @@ _RULES: Final[Mapping[str, _Rule]] = {
     **dict.fromkeys(("$SHELL", "$BASH", "$0"), _shell),
     "su": _option_c(),
     **dict.fromkeys(("runuser", "script"), _option_c()),
+    "sg": lambda words, stdin: _option_c()(words, stdin) or [Started("script", word) for word in words[1:]],
     "flock": _flock,
     "at": lambda words, stdin: [Started("input")],
     "batch": lambda words, stdin: [Started("input")],

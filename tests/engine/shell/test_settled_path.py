@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.shell.settled_path import settled
+from engine.shell.files.settled_path import settled
 
 
 @pytest.mark.parametrize(
