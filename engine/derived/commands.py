@@ -35,6 +35,8 @@ class Command:
     in_code: bool
     inputs: tuple[str, ...] = ()
     """The texts that it is known to read."""
+    given_by: tuple[str, ...] = ()
+    """Of xargs, the programs whose output reaches it."""
     folders: tuple[str, ...] = ()
     """Where it may run besides the folder that the call begins in; known of `commands_there` alone."""
 
@@ -51,7 +53,7 @@ class Command:
 
 def commands_of(reading: ShellReading) -> list[Command]:
     """The simple commands of a reading, in order."""
-    fed, run = _fed(reading.chains), _run(reading.run_by)
+    fed, run, given = _fed(reading.chains), _run(reading.run_by), _given(reading.chains)
     return [
         _command(
             shown,
@@ -59,6 +61,7 @@ def commands_of(reading: ShellReading) -> list[Command]:
             tuple(run.get(shown, ())),
             code,
             tuple(reading.inputs.get(shown, ())),
+            tuple(given.get(shown, ())),
         )
         for shown, code in reading.simple.items()
     ]
@@ -66,10 +69,17 @@ def commands_of(reading: ShellReading) -> list[Command]:
 
 def commands_there(reading: ShellReading) -> list[Command]:
     """The commands that may run in another folder than the call began in, with their words as they stand."""
-    fed = _fed(reading.chains)
+    fed, given = _fed(reading.chains), _given(reading.chains)
     return [
         replace(
-            _command(written, tuple(fed.get(shown, ())), (), False, tuple(reading.inputs.get(shown, ()))),
+            _command(
+                written,
+                tuple(fed.get(shown, ())),
+                (),
+                False,
+                tuple(reading.inputs.get(shown, ())),
+                tuple(given.get(shown, ())),
+            ),
             folders=tuple(folders),
         )
         for written, (shown, folders) in reading.there.items()
@@ -78,7 +88,12 @@ def commands_there(reading: ShellReading) -> list[Command]:
 
 
 def _command(
-    shown: str, piped_into: tuple[str, ...], run_by: tuple[str, ...], in_code: bool, inputs: tuple[str, ...]
+    shown: str,
+    piped_into: tuple[str, ...],
+    run_by: tuple[str, ...],
+    in_code: bool,
+    inputs: tuple[str, ...],
+    given_by: tuple[str, ...],
 ) -> Command:
     words: list[str] = []
     redirections: list[tuple[str, str]] = []
@@ -98,9 +113,17 @@ def _command(
     end = rest.index("--") if "--" in rest else len(rest)
     options = tuple(word for word in rest[:end] if len(word) > 1 and word[0] == "-")
     arguments = tuple(word for word in rest[:end] if word[:1] != "-" or word == "-") + tuple(rest[end + 1 :])
-    named = program.lower().removesuffix(".exe")
     return Command(
-        named, tuple(rest), options, arguments, tuple(redirections), piped_into, run_by, in_code, inputs
+        program.lower().removesuffix(".exe"),
+        tuple(rest),
+        options,
+        arguments,
+        tuple(redirections),
+        piped_into,
+        run_by,
+        in_code,
+        inputs,
+        given_by,
     )
 
 
@@ -143,6 +166,18 @@ def _fed(chains: Iterable[str]) -> dict[str, list[str]]:
         fed[first] = fed.get(first, 0) | into
     programs = list(bits)
     return {stage: [programs[number] for number in _numbers(into)] for stage, into in fed.items()}
+
+
+def _given(chains: Iterable[str]) -> dict[str, dict[str, None]]:
+    """For each xargs, as it is shown, the programs that begin the pipelines which it ends or stands in."""
+    given: dict[str, dict[str, None]] = {}
+    for chain in chains:
+        if "xargs" in chain:
+            first, *others = _stages(chain)
+            for stage in others:
+                if stage.startswith("xargs"):
+                    given.setdefault(stage, {})[_plain(next(iter(_tokens(first)), ""))] = None
+    return given
 
 
 def _numbers(bits: int) -> Iterable[int]:

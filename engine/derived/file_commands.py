@@ -7,17 +7,23 @@ nothing of calls or of how paths are written.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Final
 
-from engine.derived.commands import Command, started_by
-from engine.derived.path_text import within
+from engine.derived.commands import Command, commands_of, started_by
+from engine.derived.programs.archives import packed, tar, unpacked, zip_
+from engine.derived.programs.git import git
+from engine.derived.programs.operands import SCHEME, each_of, looks_like_path, marked
+from engine.derived.programs.sqlite import sqlite
 from engine.fields.words import word_set
 from engine.shell.files.file_calls import Use, Uses, paths_in_code
-from engine.shell.files.find_expression import SOME, acted_on, outside
-from engine.shell.options import Given, given
+from engine.shell.files.find_expression import SOME, acted_on, outside, started_with
+from engine.shell.files.script_files import ANY, paths_in_awk, paths_in_sed
+from engine.shell.options import Given, given, has_mark, operands_of, values_of
+from engine.shell.reader import reading
+from engine.shell.wrappers import starts
 
 _DELETING: Final = word_set(
     "rm rmdir unlink shred srm del erase rd wipe wipefs remove-item ri trash trash-put rimraf"
@@ -41,11 +47,13 @@ _MODE_FIRST: Final = frozenset(["chmod", "chown", "chgrp"])
 """What they change is no content."""
 _COPYING: Final = word_set("cp mv install ln rsync scp ditto copy move copy-item move-item xcopy robocopy")
 _MOVING: Final = frozenset(["mv", "move", "move-item"])
-_PACKING: Final = word_set("gzip bzip2 xz zstd lzma compress pigz gunzip bunzip2 unxz")
+_PACKING: Final = word_set("gzip bzip2 xz zstd lzma compress pigz gunzip bunzip2 unxz unzstd")
 _NAMING: Final = word_set(
     "ls dir ll stat file test [ [[ cd pushd du df tree realpath readlink dirname basename which find fd "
     "locate get-childitem gci get-item gi source . ssh-add ssh-keygen"
 )
+_LISTED_BY: Final = frozenset(["find", "ls", "fd", "fdfind"])
+"""Programs whose list tells by itself what becomes of the files in it."""
 _LISTING: Final = word_set("get-childitem gci get-item gi")
 _REMOVING: Final = frozenset(["remove-item", "ri"])
 """What PowerShell hands on is files, without xargs."""
@@ -58,15 +66,7 @@ _TALKING: Final = word_set(
 )
 """Their words are no files."""
 
-_PATH: Final = re.compile(
-    r"(?:~|\.{1,2}|\$\{?\w+\}?|%\w+%|[A-Za-z]:)?[/\\][^\s'\"()<>|;&]*|~\w*|\.[A-Za-z][\w.-]+|file:\S+"
-)
-_RELATIVE: Final = re.compile(r"[\w.@+-]+(?:/[\w.@+*?-]*)+")
 _REMOTE: Final = re.compile(r"(?:[\w.-]+@)?[\w.-]+:(?!\\)")
-_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
-_REFERRED: Final = re.compile(r"(?:[\w.\[\]-]{1,256}=)?[@<]([^;]+)")
-"""What `-d @file` and `-F x=@file;type=y` refer to."""
-_CLUSTER: Final = re.compile(r"[A-Za-z]+")
 _FILE_NAME: Final = re.compile(r"[^\s()'\";]{1,4096}")
 _INTERPRETERS: Final = ("python", "node", "ruby", "perl", "php")
 _LONGEST_GLOB: Final = 64
@@ -91,7 +91,7 @@ def uses_of(command: Command) -> Uses:
                 yield "deletes", target
     rule = _RULES.get(name)
     for use, word in rule(command) if rule is not None else _by_table(name, command):
-        if word not in _STREAMS and word != "{}" and not _SCHEME.match(word) and not _is_remote(word):
+        if word not in _STREAMS and word != "{}" and not SCHEME.match(word) and not _is_remote(word):
             yield use, word
 
 
@@ -102,30 +102,9 @@ def _prints_nothing(name: str, command: Command) -> bool:
     return name in ("", ":", "true", "false") or (name == "cat" and command.words == ("/dev/null",))
 
 
-def looks_like_path(word: str) -> bool:
-    if len(word) > 4_096 or _SCHEME.match(word):
-        return False
-    return _PATH.fullmatch(word) is not None or _RELATIVE.fullmatch(word) is not None
-
-
 def _is_remote(word: str) -> bool:
     """`host:path` of scp and rsync; a drive letter is no host."""
     return (found := _REMOTE.match(word[:300])) is not None and found.end() > 2
-
-
-def _all(use: Use, words: Sequence[str]) -> Uses:
-    return ((use, word) for word in words)
-
-
-def _marked(items: Sequence[Given]) -> Uses:
-    """The files that options name."""
-    for option in items:
-        if "<" in option.marks or ("^" in option.marks and looks_like_path(option.value)):
-            yield "reads", option.value
-        elif ">" in option.marks:
-            yield "writes", option.value
-        elif "@" in option.marks and (found := _REFERRED.match(option.value)):
-            yield "reads", found[1].strip('"')
 
 
 def _by_table(name: str, command: Command) -> Uses:
@@ -134,23 +113,20 @@ def _by_table(name: str, command: Command) -> Uses:
     if any(char in name for char in "*?["):
         name = _globbed(name)
     items = list(given(name, command.words))
-    operands = _operands(items)
-    yield from _marked(items)
+    operands = operands_of(items)
+    yield from marked(items)
     if name in _DELETING or name.startswith("mkfs"):
-        yield from _all("deletes", operands)
+        yield from each_of("deletes", operands)
     elif name in _NAMING:
         yield from _listed(name, command, items)
     elif name in _COPYING:
         yield from _copied(name, items)
     elif name in _MODE_FIRST:
-        yield from _all("names", operands[not _has(items, "%") :])
+        yield from each_of("names", operands[not has_mark(items, "%") :])
     elif name in _WRITING:
-        yield from _all("writes", operands)
-        if name == "truncate" and "0" in _values(items, "size"):
-            yield from _all("deletes", operands)
-    elif name in _PACKING:
-        yield from _all("reads", operands)
-        yield from _all("writes", operands)
+        yield from each_of("writes", operands)
+        if name == "truncate" and "0" in values_of(items, "size"):
+            yield from each_of("deletes", operands)
     elif name in _READING:
         yield from _read(name, command, items)
     else:
@@ -171,11 +147,11 @@ def _listed(name: str, command: Command, items: Sequence[Given]) -> Uses:
     into = {each.lower() for each in command.piped_into}
     removing = _DELETING if name in _LISTING or "xargs" in into else _REMOVING
     if removing.isdisjoint(into):
-        yield from _all("names", _operands(items))
+        yield from each_of("names", operands_of(items))
         return
     chosen = "/**/?*" if any(_CHOOSING.fullmatch(word) for word in command.options) else ""
-    folders = [word for word in _operands(items) if not chosen or looks_like_path(word)]
-    yield from _all("deletes", [f"{folder}{chosen}" for folder in folders or ["."]])
+    folders = [word for word in operands_of(items) if not chosen or looks_like_path(word)]
+    yield from each_of("deletes", [f"{folder}{chosen}" for folder in folders or ["."]])
 
 
 def _without_configuration(name: str, words: Sequence[str]) -> list[str]:
@@ -189,35 +165,27 @@ def _without_configuration(name: str, words: Sequence[str]) -> list[str]:
 
 
 def _read(name: str, command: Command, items: Sequence[Given]) -> Uses:
-    operands = _operands(items)
-    files = operands[1:] if name in _SCRIPT_FIRST and not _has(items, "%") else operands
+    operands = operands_of(items)
+    files = operands[1:] if name in _SCRIPT_FIRST and not has_mark(items, "%") else operands
     if name in _WRITING_SECOND:
-        yield from _all("writes", operands[1:])
+        yield from each_of("writes", operands[1:])
         files = operands[:1]
     interprets = name.startswith(_INTERPRETERS)
-    if interprets:
-        files = [word for word in files if _FILE_NAME.fullmatch(word[:4_097])]
     in_place = [each for each in items if each.name == "in-place" or each == _AWK_IN_PLACE]
+    if interprets and not in_place:
+        files = [word for word in files if _FILE_NAME.fullmatch(word[:4_097])]
     replaces = name == "sed" and files != operands and _REPLACES.fullmatch(operands[0][:4_096])
     if not (replaces and in_place and not any(each.value for each in in_place)):
         use: Use = "names" if name in _SEARCHING and any(each.name in _COUNTS for each in items) else "reads"
-        yield from _all(use, [word for word in files if len(word) <= 4_096 and not word.isdigit()])
-    yield from _all("writes", files if in_place else ())
+        yield from each_of(use, [word for word in files if len(word) <= 4_096 and not word.isdigit()])
+    yield from each_of("writes", files if in_place else ())
+    if name == "sed" or name.endswith("awk"):
+        given_by = [each.value for each in items if each.name in ("expression", "source")]
+        script = "\n".join(given_by or operands[:1])
+        yield from (paths_in_sed if name == "sed" else paths_in_awk)(script)
     yield from _pointed(_without_configuration(name, command.options))
     for text in (*command.words, *command.inputs) if interprets else ():
         yield from paths_in_code(text)
-
-
-def _operands(items: Sequence[Given]) -> list[str]:
-    return [each.value for each in items if not each.name and each.value]
-
-
-def _has(items: Sequence[Given], mark: str) -> bool:
-    return any(mark in each.marks for each in items)
-
-
-def _values(items: Sequence[Given], name: str) -> list[str]:
-    return [each.value for each in items if each.name == name]
 
 
 def _pointed(words: Sequence[str]) -> Uses:
@@ -229,86 +197,109 @@ def _pointed(words: Sequence[str]) -> Uses:
 
 
 def _copied(name: str, items: Sequence[Given]) -> Uses:
-    operands = _operands(items)
-    targets = _values(items, "target-directory")
+    operands = operands_of(items)
+    targets = values_of(items, "target-directory")
+    if any(each.name == "directory" for each in items):
+        yield from each_of("writes", operands)
+        return
     if not targets and len(operands) > 1:
         targets, operands = operands[-1:], operands[:-1]
-    yield from _all("reads", operands)
-    yield from _all("writes", targets)
-    if name in _MOVING or _values(items, "remove-source-files"):
-        yield from _all("deletes", operands)
+    yield from each_of("reads", operands)
+    yield from each_of("writes", targets)
+    if name in _MOVING or values_of(items, "remove-source-files"):
+        yield from each_of("deletes", operands)
     if any(each.name.startswith("del") for each in items):
-        yield from _all("deletes", targets)
+        yield from each_of("deletes", targets)
 
 
 _STARTING: Final = frozenset(["-exec", "-execdir", "-ok", "-okdir"])
+_MOST_STARTED: Final = 32
+"""Commands that are read of those which `find` starts, one for each file that is told."""
 
 
 def _find(command: Command) -> Uses:
-    """`find a b -delete`, `find a -exec rm {} +`, `find a | xargs rm`: the folders are what is deleted."""
+    """What it does itself, and what the commands do that it starts."""
+    yield from _found(command)
+    if _STARTING.isdisjoint(command.words):
+        return
+    folders, expression = _parted(command.words)
+    yield from _started(
+        expression, [f"{folder}{each}" for folder in folders for each in acted_on(expression)]
+    )
+
+
+def _parted(words: Sequence[str]) -> tuple[list[str], Sequence[str]]:
+    """The folders of `find`, and its expression."""
     folders: list[str] = []
-    expression: Sequence[str] = ()
-    for at, word in enumerate(command.words):
+    for at, word in enumerate(words):
         if word[:1] in ("-", "(", "!", ","):
             if folders or not re.fullmatch(r"-[HLP]|-O\d|-D\w*", word):
-                expression = command.words[at:]
-                break
+                return folders or ["."], words[at:]
             continue
         folders.append(word)
+    return folders or ["."], ()
+
+
+def _found(command: Command) -> Uses:
+    """`find a b -delete`, `find a -exec rm {} +`, `find a | xargs rm`: the folders are what is deleted."""
+    folders, expression = _parted(command.words)
     started = set(command.piped_into)
+    below = acted_on(expression)
     if not _STARTING.isdisjoint(command.words):
         started.update(started_by(("find", *command.words)))
+    found = [f"{folder}{each}" for each in below for folder in folders]
     if "-delete" in outside(expression) or not started.isdisjoint(_DELETING):
-        for below in acted_on(expression):
-            yield from _all("deletes", [f"{folder}{below}" for folder in folders or ["."]])
+        yield from each_of("deletes", found)
     else:
-        yield from _all("names", folders or ["."])
+        yield from each_of("names", folders)
+    into = set(command.piped_into)
+    yield from each_of("deletes", found if not into.isdisjoint(_MOVING) else ())
+    yield from each_of("writes", found if not into.isdisjoint(_WRITING) else ())
     if not started.isdisjoint(_READING):
-        yield from _all("reads", folders or ["."])
+        yield from each_of("reads", folders)
     if not started.isdisjoint(_READING | _COPYING):
-        named = [below for below in acted_on(expression) if below != SOME]
-        yield from _all("reads", [f"{folder}{below}" for folder in folders or ["."] for below in named])
+        named = [each for each in below if each != SOME]
+        yield from each_of("reads", [f"{folder}{each}" for folder in folders for each in named])
     for option, word in pairwise(command.words):
         if option in ("-fprint", "-fprint0", "-fprintf", "-fls"):
             yield "writes", word
 
 
-def _tar(command: Command) -> Uses:
-    """Each `-C` holds for the words behind it; the first word may be a cluster without a dash."""
-    items = list(given("tar", list(_dashed(command.words))))
-    names = {each.name for each in items}
-    creates = not names.isdisjoint(("create", "append", "update", "catenate"))
-    yield from _all("writes" if creates else "reads", _values(items, "file"))
-    folder, words = "", []
-    for each in items:
-        if each.name == "directory":
-            folder = within(folder, each.value)
-        elif not each.name:
-            words.append(within(folder, each.value))
-    if creates:
-        yield from _all("reads", words)
-        yield from _all("deletes", words if "remove-files" in names else ())
-    elif not names.isdisjoint(("extract", "get")):
-        yield "writes", folder or "."
-
-
-def _dashed(words: Sequence[str]) -> Iterator[str]:
-    """`tar xfC a b` as `-x -f a -C b`."""
-    if not words or not _CLUSTER.fullmatch(words[0]):
-        yield from words
+def _started(expression: Sequence[str], found: Sequence[str]) -> Uses:
+    """What the commands that `find` starts do to what it finds."""
+    starts = [words for words in started_with(expression) if any("{}" in word for word in words)]
+    nested = any(not _STARTING.isdisjoint(words) for words in starts)
+    if nested or len(starts) * len(found) > _MOST_STARTED:
+        yield from (each for file in found for each in (("writes", file), ("deletes", file)))
         return
-    rest = iter(words[1:])
-    for letter in words[0][:64]:
-        yield f"-{letter}"
-        if next(given("tar", [f"-{letter}", ""])).marks != "!" and (value := next(rest, None)) is not None:
-            yield value
-    yield from rest
+    for words in starts:
+        for file in found:
+            filled = [word.replace("{}", file) for word in words]
+            for inner in commands_of(reading([], [filled])):
+                yield from _found(inner) if inner.program == "find" else _uses_alone(inner)
 
 
-def _zip(command: Command) -> Uses:
-    operands = [word for word in command.arguments if word not in ("a", "u")]
-    yield from _all("writes", operands[:1])
-    yield from _all("reads", operands[1:])
+def _uses_alone(command: Command) -> Uses:
+    """The same without what it starts, which is read beside it."""
+    return iter(()) if command.program in ("find", "xargs") else uses_of(command)
+
+
+def _xargs(command: Command) -> Uses:
+    """What it starts, where nobody knows what it is given to read."""
+    options = list(takewhile(lambda each: each.name, given("xargs", command.words)))
+    yield from marked(options)
+    if command.inputs:
+        return
+    is_listed = bool(command.given_by) and _LISTED_BY.issuperset(command.given_by)
+    marks = [each.value or "{}" for each in options if each.name == "replace"]
+    for words in (started.words for started in starts("xargs", command.words, None)):
+        if words[0] == "xargs":
+            continue  # which is a command of its own
+        filled = [word.replace(marks[0], ANY) for word in words] if marks else [*words, ANY]
+        for inner in commands_of(reading([], [filled])):
+            for use, word in _uses_alone(inner):
+                if ANY in word and (use == "writes" or not is_listed):
+                    yield use, word
 
 
 def _dd(command: Command) -> Uses:
@@ -321,70 +312,42 @@ def _dd(command: Command) -> Uses:
 def _fetched(command: Command) -> Uses:
     """Of curl and wget."""
     items = list(given(command.program.lower(), command.words))
-    yield from _marked(items)
-    for word in _operands(items):
+    yield from marked(items)
+    for word in operands_of(items):
         if word.lower().startswith("file:"):
             yield "reads", word.replace("file://", "", 1)
     yield from _pointed([each.value for each in items if each.name and "@" in each.value])
 
 
-def _git(command: Command) -> Uses:
-    items = list(given("git", command.words, most=1))
-    verb, *rest = _operands(items) or ("",)
-    arguments = list(given(f"git {verb}", rest))
-    folder = ""
-    for each in _values(items, "C"):
-        folder = within(folder, each)
-    operands = [within(folder, word) for word in _operands(arguments)]
-    if verb == "rm" and not _values(arguments, "cached") and not _values(arguments, "dry-run"):
-        yield from _all("deletes", operands)
-    elif verb == "clean" and not _values(arguments, "dry-run"):
-        yield from _all("deletes", operands or [within(folder, "**/?*")])
-    elif verb in ("mv", "add", "checkout", "restore", "diff", "show", "log", "blame"):
-        yield from _all("names", [word for word in operands if looks_like_path(word)])
-
-
 def _openssl(command: Command) -> Uses:
     items = list(given("openssl", command.words))
-    yield from _marked(items)
-    verb, *operands = _operands(items) or ("",)
+    yield from marked(items)
+    verb, *operands = operands_of(items) or ("",)
     if verb in ("dgst", "base64"):
-        yield from _all("reads", operands)
+        yield from each_of("reads", operands)
 
 
 def _patch(command: Command) -> Uses:
     items = list(given("patch", command.words))
-    yield from _marked(items)
-    yield from _all("writes", _operands(items)[:1])
-    yield from _all("reads", _operands(items)[1:])
-
-
-def _unpacked(command: Command) -> Uses:
-    """Of unzip, and of 7z, whose first word says what it does."""
-    items = list(given(command.program.lower(), command.words))
-    operands = _operands(items)
-    if command.program.lower() != "unzip":
-        if operands[:1] not in (["x"], ["e"]):
-            yield from _zip(command)
-            return
-        del operands[0]
-    yield from _all("reads", operands[:1])
-    yield from _marked(items)
-    if not _has(items, ">"):
-        yield "writes", "."
+    yield from marked(items)
+    yield from each_of("writes", operands_of(items)[:1] or (values_of(items, "directory") or ["."])[:1])
+    yield from each_of("reads", operands_of(items)[1:])
 
 
 _Rule = Callable[[Command], Uses]
 _RULES: Final[Mapping[str, _Rule]] = {
     "find": _find,
-    "tar": _tar,
-    "bsdtar": _tar,
-    "zip": _zip,
-    **dict.fromkeys(("7z", "7za", "7zz", "unzip"), _unpacked),
+    "tar": tar,
+    "bsdtar": tar,
+    "zip": zip_,
+    **dict.fromkeys(("7z", "7za", "7zz", "unzip"), unpacked),
+    **dict.fromkeys(_PACKING, packed),
+    "sqlite3": sqlite,
+    "xargs": _xargs,
     "patch": _patch,
     "dd": _dd,
     "openssl": _openssl,
     "curl": _fetched,
     "wget": _fetched,
-    "git": _git,
+    "git": git,
 }

@@ -13,9 +13,10 @@ from dataclasses import replace
 from typing import Final
 
 from engine.derived.commands import Command
-from engine.derived.file_commands import looks_like_path, uses_of
+from engine.derived.file_commands import uses_of
 from engine.derived.path_text import FILE_URL, LONGEST, paths_of, within
 from engine.derived.payload import DistinctTexts, Leaf
+from engine.derived.programs.operands import looks_like_path
 from engine.derived.tools import UNDECLARED
 from engine.fields.json_text import Unread, opened
 from engine.fields.words import word_set, words_of

@@ -29,7 +29,7 @@ class _Options(NamedTuple):
 
 
 LONGEST_NAME: Final = 64
-_SINGLE_DASH: Final = frozenset(["openssl"])
+_SINGLE_DASH: Final = frozenset(["openssl", "sqlite3"])
 """Programs whose long options have one dash, and are written out."""
 
 
@@ -55,6 +55,18 @@ def given(program: str, words: Sequence[str], most: int | None = None) -> Iterat
                 value = words[at] if at < len(words) else ""
                 at += 1
             yield option._replace(value=value or "")
+
+
+def operands_of(items: Sequence[Given]) -> list[str]:
+    return [each.value for each in items if not each.name and each.value]
+
+
+def values_of(items: Sequence[Given], name: str) -> list[str]:
+    return [each.value for each in items if each.name == name]
+
+
+def has_mark(items: Sequence[Given], mark: str) -> bool:
+    return any(mark in each.marks for each in items)
 
 
 def _is_long(program: str, word: str) -> bool:
@@ -165,7 +177,8 @@ _TAR: Final = (
     "f:file C:directory T:files-from< X:exclude-from< b:blocking-factor g:listed-incremental> :exclude "
     "I:use-compress-program H:format N:newer K:starting-file L:tape-length V:label F:info-script :transform "
     ":strip-components :owner :group :mode :mtime :to-command :checkpoint-action :rsh-command x:extract! "
-    ":get! c:create! r:append! u:update! t:list! A:catenate! :remove-files!"
+    ":get! c:create! r:append! u:update! t:list! A:catenate! :remove-files! :delete! "
+    "U:unlink-first! :recursive-unlink! :one-top-level? :exclude-tag :exclude-ignore :add-file O:to-stdout!"
 )
 TABLE: Final[Mapping[str, str]] = {
     **dict.fromkeys(("grep", "egrep", "fgrep", "ag"), _GREP),
@@ -192,6 +205,12 @@ TABLE: Final[Mapping[str, str]] = {
     "xxd": "clgso:",
     "gpg": "o:output> r:recipient u:local-user :homedir :passphrase :passphrase-file :keyserver~",
     "age": "o:output> r:recipient R:recipients-file< i:identity",
+    **dict.fromkeys(("gzip", "gunzip", "pigz"), "S:suffix b: p:"),
+    **dict.fromkeys(("xz", "unxz", "lzma"), "S:suffix F: C: T: M: :files< :files0<"),
+    **dict.fromkeys(("zstd", "unzstd"), "o:> T: M: D: :output-dir-flat>"),
+    "zip": "b:temp-path> n: t: tt: x:exclude i:include P: O:output-file> s: Z: m:move! d:delete!",
+    "sqlite3": ":init< :cmd :separator :newline :nullvalue :vfs :mmap :lookaside2 :pagecache2 :maxsize :heap",
+    "xargs": "a:arg-file< I:replace i:replace? d:delimiter E:eof L: :max-lines? n:max-args P: s: le:?",
     "patch": "i:input< p:strip d:directory o:output> r:reject-file> B:prefix D:ifdef F:fuzz V: z:suffix",
     "unzip": "d:> P:",
     **dict.fromkeys(("7z", "7za", "7zz"), "o:>?"),
@@ -201,7 +220,8 @@ TABLE: Final[Mapping[str, str]] = {
     "mkfifo": "m:mode",
     "shred": "n:iterations s:size",
     **dict.fromkeys(("chmod", "chown", "chgrp"), ":reference% :from rwxXstugoa,+=:%!"),
-    **dict.fromkeys(("cp", "mv", "install", "ln"), _COPY),
+    **dict.fromkeys(("cp", "mv", "ln"), _COPY),
+    "install": f"{_COPY} d:directory!",
     "rsync": _RSYNC,
     **dict.fromkeys(("tar", "bsdtar"), _TAR),
     **dict.fromkeys(("ssh", "sftp", "scp"), _SSH),
@@ -209,6 +229,12 @@ TABLE: Final[Mapping[str, str]] = {
     "git": "C: c: :git-dir :work-tree :namespace",
     "git clean": "e:exclude n:dry-run!",
     "git rm": "n:dry-run! :cached!",
+    "git mv": "n:dry-run!",
+    "git apply": "p: C: :directory :exclude :include :stat! :check! :numstat! :summary!",
+    "git restore": "s:source S:staged! W:worktree! :pathspec-from-file",
+    "git archive": "o:output> :format :prefix :remote",
+    **dict.fromkeys(("git diff", "git log", "git show"), ":output> O: S: G: n: U: L:"),
+    "git format-patch": "o:output-directory> :output-directory>",
     "openssl": (
         ":in< :inkey< :key< :CAkey< :signkey< :kfile< :CAfile :cert :certfile< :out> :keyout> :writerand> "
         ":connect :host~ :proxy~ :pass :passin :passout :k :K :iv :S :md :name :subj :days :config :extfile<"

@@ -12,10 +12,10 @@ from itertools import pairwise, takewhile
 from typing import Final
 
 from engine.shell.embedded_code import git_scripts
-from engine.shell.emulation import decode64
 from engine.shell.input_words import words_given
 from engine.shell.options import given
 from engine.shell.started import Started, after_options
+from engine.shell.windows import cmd, powershell
 
 SHELLS: Final = frozenset(
     ["sh", "bash", "dash", "zsh", "ksh", "ksh93", "mksh", "ash", "fish", "rbash", "yash", "csh", "tcsh"]
@@ -224,27 +224,16 @@ def _sed(words: Sequence[str], stdin: str | None) -> list[Started]:
     return found
 
 
-def _cmd(words: Sequence[str], stdin: str | None) -> list[Started]:
-    for at, word in enumerate(words):
-        if word.lower() in ("/c", "/k", "/r"):
-            return [Started("script", " ".join(words[at + 1 :]))]
-    return []
+def _client(words: Sequence[str], stdin: str | None) -> list[Started]:
+    """A client of a database is told `.shell rm x` or `\\! rm x`, or to give its output to a command."""
+    texts = (*words, stdin or "")
+    return [Started("script", found[1]) for text in texts for found in _CLIENT_RUNS.finditer(text)]
 
 
-def _powershell(words: Sequence[str], stdin: str | None) -> list[Started]:
-    for at, word in enumerate(words[:-1]):
-        option = word.lower().lstrip("-/")
-        if word[:1] not in "-/" or not option:
-            continue
-        if "encodedcommand".startswith(option) or option == "ec":
-            try:
-                text = decode64(words[at + 1].encode()).decode("utf-16-le", errors="replace")
-            except ValueError:
-                return []
-            return [Started("script", text)]
-        if "command".startswith(option):
-            return [Started("script", " ".join(words[at + 1 :]))]
-    return []
+_CLIENT_RUNS: Final = re.compile(
+    r"(?:^\s*\.(?:sh(?:e(?:ll?)?)?|sy(?:s(?:t(?:em?)?)?)?)\s|\\!|\\(?:o|out|g|gx|w|write)\s*\||^\s*\.(?:output|once)\s+\|)(.+)$",
+    re.MULTILINE,
+)
 
 
 def _coproc(words: Sequence[str], stdin: str | None) -> list[Started]:
@@ -386,7 +375,8 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "git": _git,
     "tar": _tar,
     "sed": _sed,
-    "cmd": _cmd,
-    "powershell": _powershell,
-    "pwsh": _powershell,
+    **dict.fromkeys(("sqlite3", "psql", "mysql", "mariadb"), _client),
+    "cmd": cmd,
+    "powershell": powershell,
+    "pwsh": powershell,
 }

@@ -56,6 +56,20 @@ def outside(words: Sequence[str]) -> list[str]:
     return found
 
 
+def started_with(words: Sequence[str]) -> list[list[str]]:
+    """The commands that the expression starts, in words."""
+    found: list[list[str]] = []
+    is_inside = False
+    for word in words:
+        if is_inside and word not in (";", "+"):
+            found[-1].append(word)
+            continue
+        is_inside = word in _STARTING
+        if is_inside:
+            found.append([])
+    return found
+
+
 class _Reader:
     """Goes through the words once."""
 

@@ -1,0 +1,50 @@
+"""Which files git reads, writes and deletes besides its own. What it takes out of a commit is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.derived.commands import Command
+from engine.derived.path_text import within
+from engine.derived.programs.operands import each_of, looks_like_path, marked
+from engine.shell.files.file_calls import Uses
+from engine.shell.options import Given, given, operands_of, values_of
+
+
+def git(command: Command) -> Uses:
+    items = list(given("git", command.words, most=1))
+    verb, *rest = operands_of(items) or ("",)
+    arguments = list(given(f"git {verb}", rest))
+    folder = ""
+    for each in (*values_of(items, "C"), *values_of(items, "work-tree")):
+        folder = within(folder, each)
+    operands = [within(folder, word) for word in operands_of(arguments)]
+    if verb == "rm" and not values_of(arguments, "cached") and not values_of(arguments, "dry-run"):
+        yield from each_of("deletes", operands)
+    elif verb == "clean" and not values_of(arguments, "dry-run"):
+        yield from each_of("deletes", operands or [within(folder, "**/?*")])
+    elif verb == "mv":
+        if not values_of(arguments, "dry-run") and not any(each.name == "n" for each in arguments):
+            yield from each_of("deletes", operands[:-1])
+            yield from each_of("writes", operands[-1:])
+    elif verb == "clone" or (verb in ("worktree", "bundle") and rest[:1] in (["add"], ["move"], ["create"])):
+        yield from each_of("writes", operands[1:])
+    elif verb == "worktree" and rest[:1] == ["remove"]:
+        yield from each_of("deletes", operands[1:])
+    elif verb == "restore":
+        if not _only_staged(arguments):
+            yield from each_of("writes", operands)
+    elif verb in ("apply", "am"):
+        yield from each_of("reads", operands)
+        if not any(each.name in ("stat", "check", "numstat", "summary") for each in arguments):
+            yield "writes", folder or "."
+    elif verb in ("add", "checkout", "diff", "show", "log", "blame"):
+        yield from each_of("names", [word for word in operands if looks_like_path(word)])
+        if verb == "checkout" and "--" in rest:
+            yield from each_of("writes", [within(folder, word) for word in rest[rest.index("--") + 1 :]])
+    yield from ((use, within(folder, word)) for use, word in marked(arguments))
+
+
+def _only_staged(arguments: Sequence[Given]) -> bool:
+    names = {each.name for each in arguments}
+    return "staged" in names and "worktree" not in names
