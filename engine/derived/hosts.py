@@ -8,7 +8,7 @@ Where readers of a URL differ about its host, both hosts count. Knows nothing of
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import Final
@@ -16,6 +16,7 @@ from urllib.parse import unquote
 
 from engine.derived.commands import Command
 from engine.derived.payload import DistinctTexts, Leaf
+from engine.derived.programs.fetching import configured, fetched
 from engine.derived.recipients import LONGEST_DOMAIN, domain_of
 from engine.fields.computed import UNREADABLE
 from engine.fields.visible import Composing, composed
@@ -77,11 +78,6 @@ _FETCHERS: Final = word_set(
     "curl wget http https xh xhs aria2c axel lynx w3m links fetch httpie iwr irm invoke-webrequest "
     "invoke-restmethod"
 )
-_REQUESTS: Final = frozenset(["http", "https", "xh", "xhs", "httpie"])
-"""Programs told a method, a URL, and what to send."""
-_METHODS: Final = word_set("get post put patch delete head options trace")
-
-_BARE: Final = re.compile(r"[A-Za-z0-9_][\w-]*")
 _SECURE: Final = frozenset(["ssh", "sftp", "scp", "pscp", "psftp"])
 _LOGINS: Final = word_set("ssh sftp mosh telnet ftp ping host whois lftp traceroute")
 """Programs whose first operand is a host."""
@@ -89,10 +85,6 @@ _ASKING: Final = word_set("nc ncat netcat socket dig drill nslookup kdig")
 """Programs any of whose operands may be one."""
 _RECORDS: Final = word_set("a aaaa any caa ch cname ds in mx ns ptr soa srv txt")
 _COPIERS: Final = frozenset(["scp", "pscp", "rsync", "git"])
-_UNDOTTED: Final = re.compile(
-    r"0[xX][0-9a-fA-F]{1,8}|[0-9]{5,10}|[A-Za-z0-9_-]+(?::[0-9]{1,5}(?:/.*)?|/.*)", re.DOTALL
-)
-"""What a program that fetches takes for a host, though it has no dot."""
 _IMAGES: Final = frozenset(["docker", "podman", "nerdctl"])
 _IMAGE_VERBS: Final = frozenset(["pull", "push", "login", "run", "create"])
 _RELAY: Final = re.compile(
@@ -171,7 +163,8 @@ class Places:
         """What can be nothing but a host, so that it needs no dot: perhaps with a user and a port."""
         if "://" in text or text.startswith(("-", "/")):
             return
-        if text.count(":") > 1 and not text.startswith("[") and "@" not in text:
+        begin = _ENDS_HOST.split(text, maxsplit=1)[0]
+        if begin.count(":") > 1 and not text.startswith("[") and "@" not in text:
             self.only_host(text)
             return
         if self._is_enough(text):
@@ -244,16 +237,19 @@ def _of_command(command: Command, places: Places) -> None:
         places.proxies(word)
     most = 2 if name in _SECURE else None
     items = list(given("curl" if name in _FETCHERS and name not in TABLE else name, command.words, most))
+    items += (extra := list(configured(name, items, command.inputs)))
+    for item in extra:
+        if not places.whole(item.value):
+            places.within(item.value)
     for item in items:
         _of_option(name, item, places)
     found = [item.value for item in items if not item.name]
     if name in _FETCHERS:
-        for word in _bare_hosts(name, found):
-            places.named_host(word)
+        for place in fetched(name, items):
+            if not places.whole(place):
+                places.named_host(place)
         for word in found:
-            if _UNDOTTED.fullmatch(word):
-                places.named_host(word)
-            elif "://" not in word:
+            if "://" not in word:
                 places.host(word)
     elif name in _LOGINS:
         for word in found[:1]:
@@ -284,15 +280,6 @@ def _of_command(command: Command, places: Places) -> None:
 
 def _only_quotes(name: str, words: Sequence[str]) -> bool:
     return name in _QUOTING_PROGRAMS or (name == "git" and not {"commit", "tag", "grep"}.isdisjoint(words))
-
-
-def _bare_hosts(name: str, operands: Sequence[str]) -> Iterator[str]:
-    """The operands that can be nothing but a host, though they have neither dot nor port: `curl intranet`."""
-    if name in ("curl", "wget"):
-        yield from filter(_BARE.fullmatch, operands)
-    elif name in _REQUESTS:
-        found = [word for word in operands if word.lower() not in _METHODS]
-        yield from filter(_BARE.fullmatch, found[:1])
 
 
 def _of_option(name: str, item: Given, places: Places) -> None:
