@@ -244,7 +244,11 @@ TABLE: Final[Mapping[str, str]] = {
     "aria2c": "o:out> d:dir> i:input-file< s:split x:max-connection-per-server :header :all-proxy~ :referer",
     "fetch": "o:output>",
     **dict.fromkeys(("http", "https", "xh", "xhs", "httpie"), _REQUEST),
-    **dict.fromkeys(("psql", "pg_dump", "pg_dumpall", "pg_restore", "pg_isready"), _POSTGRES),
+    "psql": (
+        f"{_SERVER} U:username d:dbname c:command f:file v:set :variable o:output> F:field-separator "
+        "L:log-file> P:pset R:record-separator T:table-attr"
+    ),
+    **dict.fromkeys(("pg_dump", "pg_dumpall", "pg_restore", "pg_isready"), _POSTGRES),
     **dict.fromkeys(("createdb", "dropdb"), _POSTGRES),
     **dict.fromkeys(("mysql", "mysqldump", "mysqladmin", "mariadb", "mariadb-dump"), _MYSQL),
     "redis-cli": f"{_SERVER} a:pass n: u:uri~",

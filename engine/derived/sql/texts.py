@@ -14,6 +14,7 @@ from engine.derived.payload import Leaf
 from engine.derived.tools import UNDECLARED
 from engine.fields.words import word_set
 from engine.model import ToolDeclaration
+from engine.shell.options import given as given_to
 
 _SQL_KEYS: Final = word_set("sql ddl dml")
 _KEYS: Final = _SQL_KEYS | word_set("query queries statement statements script migration")
@@ -37,6 +38,8 @@ _WITHIN: Final = word_set("docker podman nerdctl kubectl oc docker-compose")
 """Programs that start a client elsewhere."""
 _META: Final = re.compile(r"^[ \t]*[\\.]\w[^\\;\n]*$", re.MULTILINE)
 """A line for the client itself, such as `\\c other` and `.mode csv`."""
+_KEPT: Final = re.compile(r"\\set[ \t]+\w+[ \t]+[^\n]*['`\"][^\n]*|\\g(?:exec|set)\b")
+"""SQL that psql keeps under a name, or takes from an answer."""
 _CLIENT_OPTIONS: Final = re.compile(r"(?:--command|--execute|--query|-[ceqQ])=?(.*)", re.DOTALL)
 
 
@@ -56,11 +59,11 @@ def sql_texts(leaves: Sequence[Leaf], commands: Iterable[Command], tool: ToolDec
             found.append(text)
     for command in commands:
         if command.program in _CLIENTS:
-            found += _of_client(command.words, command.inputs)
+            found += _of_client(command.program, command.words, command.inputs)
         elif command.program in _WITHIN:
             at = next((at for at, word in enumerate(command.words) if word in _CLIENTS), None)
             if at is not None:
-                found += _of_client(command.words[at + 1 :], command.inputs)
+                found += _of_client(command.words[at], command.words[at + 1 :], command.inputs)
     return found
 
 
@@ -71,10 +74,13 @@ def _reads_as_sql(text: str) -> bool:
     )
 
 
-def _of_client(words: Sequence[str], inputs: Sequence[str]) -> Iterator[str]:
+def _of_client(program: str, words: Sequence[str], inputs: Sequence[str]) -> Iterator[str]:
     """What a client of a database is told to run, and what it reads."""
+    yield from (each.value for each in given_to(program, words) if each.name in ("command", "execute"))
     for text in inputs:
-        text = _META.sub("", text)
+        if found := _KEPT.search(text):
+            yield found[0]  # what it holds is run later, and is no statement here
+        text = _META.sub("", text.replace("\\\\", "\n"))
         if _reads_as_sql(text) or _BEGINS_A_LINE.search(text):
             yield text
     given = False
