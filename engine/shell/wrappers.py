@@ -231,7 +231,8 @@ def _client(words: Sequence[str], stdin: str | None) -> list[Started]:
 
 
 _CLIENT_RUNS: Final = re.compile(
-    r"(?:^\s*\.(?:sh(?:e(?:ll?)?)?|sy(?:s(?:t(?:em?)?)?)?)\s|\\!|\\(?:o|out|g|gx|w|write)\s*\||^\s*\.(?:output|once)\s+\|)(.+)$",
+    r"(?:^[ \t]*+\.(?:sh(?:e(?:ll?)?)?|sy(?:s(?:t(?:em?)?)?)?)\s|\\!|\\(?:o|out|g|gx|w|write)[ \t]*+\|"
+    r"|^[ \t]*+\.(?:output|once)[ \t]++\|)(.+)$",
     re.MULTILINE,
 )
 

@@ -60,6 +60,30 @@ _CHOOSES: Final = re.compile(r"\b(?:if|unless|grep|filter|endswith|when)\b")
 """Not everything that is gone through is deleted."""
 
 
+_PAIRED: Final = re.compile(
+    r"""\b(?:(?:os|shutil|fs|fsp|promises|FileUtils|File)\.|(?<![.\w])(?=rename|copy|move))"""
+    r"""(rename|renames|replace|move|mv|copy\w{0,8}|cp|cp_r|symlink|link|truncate|rename_file)(?:Sync)?\s{0,8}\(?\s{0,8}"""
+    r"""["']([^"'\n]{1,400})["'](?:\s{0,8},\s{0,8}["']([^"'\n]{1,400})["'])?"""
+)
+"""A call with the names of one file and of what becomes of it."""
+_MOVING: Final = _words("rename renames replace move mv rename_file")
+_OF_PATH: Final = re.compile(
+    r"""\bPath\(\s{0,8}["']([^"'\n]{1,400})["']\s{0,8}\)\.(unlink|rmdir|rename|replace|write_text|write_bytes|touch|mkdir)\("""
+)
+
+
+def _paired(text: str) -> Uses:
+    for found in _PAIRED.finditer(text):
+        name, one, other = found[1].lower(), found[2], found[3]
+        if name == "truncate":
+            yield "writes", one
+        elif other is not None:
+            yield ("deletes" if name in _MOVING else "reads"), one
+            yield "writes", other
+    for found in _OF_PATH.finditer(text):
+        yield ("deletes" if found[2] in ("unlink", "rmdir", "rename", "replace") else "writes"), found[1]
+
+
 def paths_in_code(text: str) -> Uses:
     """What code does to which files, by its calls that take a name; else what looks like a path is read."""
     known: set[str] = set()
@@ -74,6 +98,9 @@ def paths_in_code(text: str) -> Uses:
             use = "reads"
         else:
             continue
+        known.add(word)
+        yield use, word
+    for use, word in _paired(text):
         known.add(word)
         yield use, word
     if _DELETES_ANY.search(text) is not None:
