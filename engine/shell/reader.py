@@ -57,7 +57,7 @@ UNREADABLE: Final = "unreadable"
 """The last entry of a text that was read only in part."""
 
 
-_COUNTED: Final = re.compile(r"\w\[[^\]]*?(?:\$\(|`)")
+_SUBSCRIPT: Final = re.compile(r"\w\[[^\]]*+")
 """`a[$(rm x)]`: the subscript is evaluated wherever a number is wanted."""
 
 
@@ -84,7 +84,7 @@ class ShellReading(State):
         """Remember a value, and read what an arithmetic expression would run that takes it for a number."""
         super().assign(name, values, added, certain, source)
         for value in values:
-            if _COUNTED.search(value):
+            if any("$(" in found[0] or "`" in found[0] for found in _SUBSCRIPT.finditer(value)):
                 self.script(f': "{value}"', DEEPEST // 2)
 
     # ---- what the scanner asks -------------------------------------------------------------------------

@@ -230,9 +230,10 @@ class State(Variables):
             return True
         if not changed:
             return False
+        self.step((len(changed) + len(self.functions)) * len(body) // 4096)
         if "eval" in body or "${!" in body or any(name in body for name in self.functions):
             return True
-        for name in changed:
+        for name in map(re.escape, changed):
             use = re.search(rf"\$\{{?#?{name}\b", body)
             if use is not None and re.search(rf"(?<![$\w{{]){name}\b", body[use.end() :]):
                 return True

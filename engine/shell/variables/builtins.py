@@ -19,7 +19,7 @@ _MAPFILE_VALUES: Final = "dnOsuCc"
 _ESCAPED: Final = re.compile(r"\\(?:\n|(.))")
 _COUNT: Final = re.compile(r"\d{1,5}")
 _CALCULATED: Final = re.compile(
-    r"(?:\+\+|--)\s*+([A-Za-z_]\w*)|([A-Za-z_]\w*)(?:\[[^\]]*+\])?\s*+(?:\+\+|--|(?:[-+*/%&|^]|<<|>>)?=(?!=))",
+    r"(?:\+\+|--)\s*+([A-Za-z_]\w*+)|(?<!\w)([A-Za-z_]\w*+)(?:\[[^\]]*+\])?\s*+(?:\+\+|--|(?:[-+*/%&|^]|<<|>>)?=(?!=))",
     re.ASCII,
 )
 """Variables that an arithmetic expression assigns."""
@@ -127,7 +127,7 @@ def _mapfile(known: Variables, words: Sequence[str], stdin: str | None, certain:
         lines = [line + ends for line in lines]
     name = (names or ["MAPFILE"])[0]
     skipped = options.get("s", "0")
-    known.assign(name, lines[int(skipped) if skipped.isdecimal() else 0 :], False, certain)
+    known.assign(name, lines[int(skipped) if _COUNT.fullmatch(skipped) else 0 :], False, certain)
     known.scattered.add(name)
 
 
@@ -142,6 +142,7 @@ def _printf(known: Variables, words: Sequence[str], stdin: str | None, certain: 
 def _counted(known: Variables, words: Sequence[str], stdin: str | None, certain: bool) -> None:
     """`let`, and `((...))`: numbers are not worked out."""
     for word in words:
+        known.step(len(word) * word.count("[") // 4096)  # each may be looked at up to the end
         for found in _CALCULATED.finditer(word):
             known.lose(found[1] or found[2])
 

@@ -134,7 +134,8 @@ class ParameterReader:
             return None
         if name in "@*":
             return [words[1:] for words in given]
-        return [words[int(name) : int(name) + 1] for words in given]
+        at = int(name.lstrip("0")[:9] or "0")
+        return [words[at : at + 1] for words in given]
 
     def _parameter(self, quoted: bool) -> Part:
         """`${...}`."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -210,3 +211,32 @@ def test_ordinary_scripts_are_read_to_their_end(text: str) -> None:
 def test_values_that_go_together_are_shown_together() -> None:
     found = reading(['for f in a b; do cp "$f" "$f.bak"; done']).simple
     assert list(found) == ["cp a a.bak", "cp b b.bak"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'while read "l*" "(" "[" "+"; do x=$y; y=$x; done <<< a',
+        f"set -- a; echo ${{{'9' * 5_000}}}",
+        f"mapfile -s {'9' * 5_000} x <<< hi",
+    ],
+)
+def test_names_and_numbers_that_are_none_end_no_reading(text: str) -> None:
+    found = read([f"{text}; rm -rf /q"])
+    assert "rm -rf /q" in found and UNREADABLE not in found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'let "{"a" * 1_000_000}"',
+        f'let "{"a[" * 500_000}"',
+        f"echo $(({'(' + 'a[' * 95 + ')'}))" * 5_000,
+        f'x="{"a[" * 8_000}";' * 60,
+        f"while :; do {' '.join(f'v{each}=2' for each in range(2_500))}; : '{'$v0 ' * 200_000}'; done",
+    ],
+)
+def test_what_assignments_are_looked_for_in_is_read_in_bounded_time(text: str) -> None:
+    begin = time.process_time()
+    read([text])
+    assert time.process_time() - begin < 2
