@@ -69,11 +69,12 @@ def _block(block: Any, room: _Room) -> Any:
     model, the server chooses, and not what it calls them."""
     if not isinstance(block, dict):
         return room.whole(block)
-    found: dict[str, Any] = {}
+    encoded = [name for name in ("data", "blob") if isinstance(block.get(name), str)]
+    found: dict[str, Any] = {"base64Characters": sum(len(block[name]) for name in encoded)} if encoded else {}
     for name, value in block.items():
-        if name in ("data", "blob") and isinstance(value, str):
-            found["base64Characters"] = found.get("base64Characters", 0) + len(value)
-        elif name == "resource" and isinstance(value, dict):
+        if name in encoded:
+            continue
+        if name == "resource" and isinstance(value, dict):
             found[name] = _block(value, room)
         elif name != "text" and isinstance(value, str | int | float) and len(str(value)) < SHORT:
             found[name] = value

@@ -254,6 +254,8 @@ BEHIND = (
     {"content": [{"type": "resource", "text": "fine", "resource": {"uri": "a:b", "text": HIDDEN}}]},
     {"content": [{"type": "resource", "resource": {"blob": "AA==", "text": HIDDEN + " " * 3_000}}]},
     {"content": [{"type": "image", "data": "AA==", "text": HIDDEN + " " * 3_000}]},
+    {"content": [{"type": "image", "base64Characters": "x", "data": "AA==", "text": HIDDEN}]},
+    {"content": [{"type": "image", "data": "AA==", "base64Characters": [HIDDEN]}]},
     {"content": [{"type": "text", "text": "fine"}], "resultType": "input_required", "next": HIDDEN},
     {"content": [{"type": "resource", "resource": {"uri": "a:b", "text": HIDDEN}}], "isError": True},
     {"content": [{"type": "text", "text": "no"}], "structuredContent": {"why": HIDDEN}, "isError": True},
