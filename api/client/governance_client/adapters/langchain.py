@@ -35,7 +35,7 @@ from langchain.agents.middleware.types import (
     ToolCallRequest,
 )
 from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
 from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime
 from langgraph.types import Command, Interrupt, interrupt
@@ -206,7 +206,7 @@ class GovernanceMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def _answered(self, request: ModelRequest[Any], answer: ModelResponse[Any]) -> ModelResponse[Any]:
         for message in answer.result:
-            message.response_metadata[_RUN_ID] = self._run(request.state).run_id
+            _tell(message, self._run(request.state))
         return answer
 
     def _asking(self, run: RunCore, request: ToolCallRequest) -> Flow[ToolDecision]:
@@ -228,6 +228,11 @@ def _run_id(state: Any) -> str | None:
     """As `before_agent` has put it there; a graph of one's own may have any state."""
     run_id: str | None = state.get(_RUN_ID) if isinstance(state, dict) else None
     return run_id
+
+
+def _tell(message: BaseMessage, run: RunCore) -> None:
+    """A message says of which run it is. What a cache of models gives out again, several of them hold."""
+    message.response_metadata = {**message.response_metadata, _RUN_ID: run.run_id}
 
 
 def _run_before(state: Any) -> str | None:
@@ -268,7 +273,7 @@ def _making(run: RunCore, decision: ToolDecision) -> Iterator[list[ToolMessage |
     else:
         run.completed(decision, answer.content)
     if isinstance(answer, ToolMessage):
-        answer.response_metadata[_RUN_ID] = run.run_id
+        _tell(answer, run)
 
 
 def _refusal(request: ToolCallRequest, decision: ToolDecision) -> ToolMessage:

@@ -15,6 +15,7 @@ from governance_client.adapters.langchain import GovernanceMiddleware
 from governance_client.adapters.openai_agents import GovernedRunner
 from governance_client.adapters.pydantic_ai import Governed
 from langchain.agents import create_agent
+from langchain_core.caches import InMemoryCache
 from langchain_core.messages import HumanMessage, messages_from_dict, messages_to_dict
 from langgraph.checkpoint.memory import InMemorySaver
 from pydantic_ai import Agent as PydanticAgent
@@ -119,3 +120,14 @@ def test_the_next_prompt_has_the_labels_of_the_one_before(
     assert sorted(found) == sorted([TASK, NEXT]) and len(tools.ran) == 1
     for run in found.values():
         assert (run["status"], run["labels"], run["parentRunId"]) == ("completed", ["looked"], None)
+
+
+def test_an_answer_that_a_cache_gives_out_again_keeps_its_run(place: Place, tools: Tools) -> None:
+    async def both() -> list[Any]:
+        async with place.governance() as governance:
+            model = ScriptedChatModel(script=[], cache=InMemoryCache())
+            agent = create_agent(model, tools.functions, middleware=[GovernanceMiddleware(governance)])
+            return [(await agent.ainvoke(INPUT))["messages"][-1] for _ in range(2)]
+
+    one, other = asyncio.run(both())
+    assert one.response_metadata["governance_run_id"] != other.response_metadata["governance_run_id"]
