@@ -97,6 +97,12 @@ class Nodes:
         status: str = answer["toolCallStatus"]
         return " ".join([status, *warned])
 
+    async def begin_with_a_secret_and_a_contact(self) -> None:
+        await self.send(0, "run.started", task="Write to bob@corp.example")
+        assert await self.called(0, "read_secret") == "allowed"
+        assert await self.called(0, "find_contact", "f") == "allowed"
+        await self.send(0, "tool.completed", toolCallId="f", outputPayload={"mail": "al@corp.example"})
+
 
 def test_a_label_counts_on_the_other_node_with_the_next_call(tmp_path: Path, postgres_url: str) -> None:
     async def play() -> None:
@@ -126,10 +132,7 @@ def test_the_next_prompt_of_a_conversation_goes_on_with_what_was_read(
         then = {"runId": "then", "continuesRunId": "run-1"}
         async with AsyncExitStack() as stack:
             await nodes.start(stack, "first")
-            await nodes.send(0, "run.started", task="Write to bob@corp.example")
-            assert await nodes.called(0, "read_secret") == "allowed"
-            assert await nodes.called(0, "find_contact", "f") == "allowed"
-            await nodes.send(0, "tool.completed", toolCallId="f", outputPayload={"mail": "al@corp.example"})
+            await nodes.begin_with_a_secret_and_a_contact()
             await nodes.send(0, "run.completed")
             await nodes.send(0, "run.started", **then, task="now to carol@corp.example")
             await nodes.send(0, "custom.user_message", runId="then", message="and dan@corp.example")
@@ -159,10 +162,7 @@ def test_it_holds_after_a_restart(tmp_path: Path, database_url: str) -> None:
         nodes = Nodes(tmp_path, database_url, LABEL, HOLD, AFTER, TARGETS)
         async with AsyncExitStack() as stack:
             await nodes.start(stack, "first")
-            await nodes.send(0, "run.started", task="Write to bob@corp.example")
-            assert await nodes.called(0, "read_secret") == "allowed"
-            assert await nodes.called(0, "find_contact", "f") == "allowed"
-            await nodes.send(0, "tool.completed", toolCallId="f", outputPayload={"mail": "al@corp.example"})
+            await nodes.begin_with_a_secret_and_a_contact()
             assert await nodes.called(0, "mail", to="eve@corp.example") == "blocked"
         async with AsyncExitStack() as stack:
             await nodes.start(stack, "again")

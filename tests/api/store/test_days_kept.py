@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ import api.service
 from api import retention
 from api.database.table import counter
 from api.retention import EVENT_DAYS, KEPT, DaysKept
-from tests.api.store.test_retention import DAY, HOLD, count, told
+from tests.api.store.test_retention import DAY, HOLD, count, told, until
 from tests.harness.application import Service
 
 LONG = {"SOME_DAYS": 100, "OTHER_DAYS": 0, "MORE_DAYS": 400}
@@ -64,25 +62,19 @@ def test_a_mistyped_number_deletes_nothing_at_once(
 
     monkeypatch.setattr(api.service, "DaysKept", kept)
 
-    async def until(condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 60
-        while not condition():
-            assert time.monotonic() < deadline, caplog.text
-            await asyncio.sleep(0.05)
-
     async def scene() -> None:
         async with Service(tmp_path, [HOLD], environment={EVENT_DAYS: "100"}) as service:
-            await until(lambda: counter(KEPT + EVENT_DAYS) == 101)
+            await until(caplog, lambda: counter(KEPT + EVENT_DAYS) == 101)
             for number in range(3):
                 await told(service, number)
             service.clock.advance(5 * DAY)
             await told(service, 3)
             await asyncio.sleep(0.5)  # a look that began before the clock went on is over
             made[0]._days = {**made[0]._days, EVENT_DAYS: 1}  # as after a start
-            await until(lambda: f"{EVENT_DAYS} is 1 now, and was 100" in caplog.text)
+            await until(caplog, lambda: f"{EVENT_DAYS} is 1 now, and was 100" in caplog.text)
             await asyncio.sleep(0.5)
             assert count(service, "events") == 4
             service.clock.advance(DAY + 1)
-            await until(lambda: count(service, "events") == 1)
+            await until(caplog, lambda: count(service, "events") == 1)
 
     asyncio.run(scene())

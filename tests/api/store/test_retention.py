@@ -50,6 +50,14 @@ async def told(service: Service, number: int, tool: str = "read") -> Any:
     )
 
 
+async def until(log: pytest.LogCaptureFixture, condition: Callable[[], bool]) -> None:
+    """While a service works on by itself; the log says what it did instead."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, log.text
+        await asyncio.sleep(0.05)
+
+
 def test_old_events_go_and_decisions_stay(tmp_path: Path, database_url: str) -> None:
     async def scene() -> None:
         environment = {"GOVERNANCE_DATABASE_URL": database_url, "GOVERNANCE_TOKEN_SECONDS": "999999"}
@@ -225,27 +233,21 @@ def test_a_part_that_cannot_be_done_stops_no_other_and_is_told(
     monkeypatch.setattr(alerts, "forget_old", forget_old)
     environment = {"GOVERNANCE_EVENT_DAYS": "1", "GOVERNANCE_ALERT_DAYS": "1"}
 
-    async def until(condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 60
-        while not condition():
-            assert time.monotonic() < deadline, caplog.text
-            await asyncio.sleep(0.05)
-
     async def scene() -> None:
         async with Service(tmp_path, [HOLD], environment=environment) as service:
             for number in range(5):
                 await told(service, number)
             service.clock.advance(2 * DAY)
             await told(service, 5)
-            await until(lambda: count(service, "events") == 1)
+            await until(caplog, lambda: count(service, "events") == 1)
             await until(
-                lambda: "retention of alerts waits: permission denied for table alerts" in caplog.text
+                caplog, lambda: "retention of alerts waits: permission denied for table alerts" in caplog.text
             )
             told_of = "making partitions of `events` waits: permission denied for schema public"
             assert caplog.text.count(told_of) == 1
             assert "partitions of `audit` waits" not in caplog.text, "the same is in the way"
             broken["prepare"] = False
-            await until(lambda: "making partitions of `events` goes on" in caplog.text)
+            await until(caplog, lambda: "making partitions of `events` goes on" in caplog.text)
 
     asyncio.run(scene())
 
