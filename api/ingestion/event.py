@@ -164,9 +164,9 @@ class Incoming(msgspec.Struct):
         return named or None
 
     @property
-    def continues(self) -> bool:
-        """Whether that one went before: what people ask for next counts as their word."""
-        return not self.metadata.get("parentRunId")
+    def is_of_sub_run(self) -> bool:
+        """Whether that one started this one, so that the task is nobody's word."""
+        return bool(self.metadata.get("parentRunId"))
 
     def is_limited(self) -> bool:
         """Whether a policy with a rate limit matches it, by what it was evaluated to."""

@@ -59,11 +59,10 @@ def inherit(batch: Batch, run: KnownRun, event: Incoming, ruleset: Ruleset) -> l
     is nobody's word."""
     if (name := event.parent) is None or run.parent_run_id is not None or name == run.run_id:
         return []
-    if event.continues:
-        if not run.new:
-            return []
-    else:
+    if event.is_of_sub_run:
         run.parent_run_id = name
+    elif not run.new:
+        return []
     run.changed()
     parent = batch.runs.get((run.organisation_id, name))
     if parent is None:

@@ -42,7 +42,7 @@ def report(
     details: dict[str, Any] = {"eventType": body.eventType, **event.origin()}
     match body.eventType:
         case "run.started":
-            if _start(batch, run, event) and not event.continues:
+            if _start(batch, run, event) and event.is_of_sub_run:
                 batch.value_rows += flow.inherit(batch, run, event, ruleset)
         case flow.SAID:
             flow.said(batch, run, event, ruleset)
@@ -98,7 +98,7 @@ def _start(batch: Batch, run: KnownRun, event: Incoming) -> bool:
     run.reason = metadata.get("reason")
     run.agent_context = _encode(context).decode() if context is not None else None
     run.dirty = True
-    if run.values is not None and run.parent_run_id is None and (event.parent is None or event.continues):
+    if run.values is not None and run.parent_run_id is None and not event.is_of_sub_run:
         run.values = run.values.with_task(run.task)
     return True
 

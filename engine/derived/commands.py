@@ -69,6 +69,8 @@ def commands_of(reading: ShellReading) -> list[Command]:
 
 def commands_there(reading: ShellReading) -> list[Command]:
     """The commands that may run in another folder than the call began in, with their words as they stand."""
+    if not reading.there:  # as a rule, and what pipelines hand on is not worked out twice then
+        return []
     fed, given = _fed(reading.chains), _given(reading.chains)
     return [
         replace(

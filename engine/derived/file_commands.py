@@ -219,13 +219,11 @@ _MOST_STARTED: Final = 32
 
 def _find(command: Command) -> Uses:
     """What it does itself, and what the commands do that it starts."""
-    yield from _found(command)
-    if _STARTING.isdisjoint(command.words):
-        return
     folders, expression = _parted(command.words)
-    yield from _started(
-        expression, [f"{folder}{each}" for folder in folders for each in acted_on(expression)]
-    )
+    yield from _found(command, folders, expression)
+    if not _STARTING.isdisjoint(command.words):
+        below = acted_on(expression)
+        yield from _started(expression, [f"{folder}{each}" for folder in folders for each in below])
 
 
 def _parted(words: Sequence[str]) -> tuple[list[str], Sequence[str]]:
@@ -240,10 +238,10 @@ def _parted(words: Sequence[str]) -> tuple[list[str], Sequence[str]]:
     return folders or ["."], ()
 
 
-def _found(command: Command) -> Uses:
+def _found(command: Command, folders: Sequence[str], expression: Sequence[str]) -> Uses:
     """`find a b -delete`, `find a -exec rm {} +`, `find a | xargs rm`: the folders are what is deleted."""
-    folders, expression = _parted(command.words)
-    started = set(command.piped_into)
+    into = set(command.piped_into)
+    started = set(into)
     below = acted_on(expression)
     if not _STARTING.isdisjoint(command.words):
         started.update(started_by(("find", *command.words)))
@@ -252,7 +250,6 @@ def _found(command: Command) -> Uses:
         yield from each_of("deletes", found)
     else:
         yield from each_of("names", folders)
-    into = set(command.piped_into)
     yield from each_of("deletes", found if not into.isdisjoint(_MOVING) else ())
     yield from each_of("writes", found if not into.isdisjoint(_WRITING) else ())
     if not started.isdisjoint(_READING):
@@ -276,7 +273,10 @@ def _started(expression: Sequence[str], found: Sequence[str]) -> Uses:
         for file in found:
             filled = [word.replace("{}", file) for word in words]
             for inner in commands_of(reading([], [filled])):
-                yield from _found(inner) if inner.program == "find" else _uses_alone(inner)
+                if inner.program == "find":
+                    yield from _found(inner, *_parted(inner.words))
+                else:
+                    yield from _uses_alone(inner)
 
 
 def _uses_alone(command: Command) -> Uses:

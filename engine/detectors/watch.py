@@ -64,8 +64,9 @@ class _Counting:
     def __init__(self, detector: Detector, organisation_id: str, tools: Tools) -> None:
         self.detector = detector
         self.name = name_of(detector)
-        self.many = f"many:{self.name}"
-        """Under which the subjects of each API key are counted that alerts were raised of."""
+        self.many = "" if detector.per in ("apiKeyId", "organisationId") else f"many:{self.name}"
+        """Under which the subjects of each API key are counted that alerts were raised of; empty where a key
+        has no more than one."""
         self.slots = Slots.of(detector)
         self._organisation_id = organisation_id
         self._per = MEMBERS.get(detector.per)
@@ -176,7 +177,11 @@ class Watch:
             if (subject := counting.subject(happening))
         ]
         wanted = {(counting.name, subject) for counting, subject, _ in counted} | calls.keys()
-        wanted |= {(counting.many, happening.key_id) for counting, _, happening in counted}
+        wanted |= {
+            (counting.many, happening.key_id)
+            for counting, _, happening in counted
+            if counting.many and happening.key_id
+        }
         wanted |= {
             (f"{CALLS}:{counting.detector.per}", subject)
             for counting, subject, _ in counted
@@ -317,7 +322,7 @@ class Watch:
 
     def _many(self, counting: _Counting, subject: str, key_id: str, slot: int) -> Tally | None:
         """What is remembered of an API key, with which there are too many subjects to tell of each."""
-        if not key_id or counting.detector.per in ("apiKeyId", "organisationId"):
+        if not (counting.many and key_id):
             return None
         many = self._tallies[counting.many, key_id]
         many.add(counting.detector, counting.slots, slot, subject, 1)

@@ -295,8 +295,10 @@ class State(Variables):
 
     def run_there(self, written: str, shown: str) -> None:
         """Note in which folders a command may run."""
+        if not written:
+            return
         folders = self.there.setdefault(written, (shown, {}))[1]
-        for folder in self.whereabouts.folders() if written else ():
+        for folder in self.whereabouts.folders():
             if folder not in folders:
                 self._room -= len(written) + len(folder)
                 folders[folder] = None
