@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 from api.audit.checkpoints import EVERY_SECONDS, Checkpointer, KeyDiffers
-from api.audit.installation_key import PublicKey, installation_key, key_file
+from api.audit.installation_key import PublicKey, installation_key, kept_file, key_file
 from api.audit.mark import AuditMark
 from api.database.connection import Database
 from api.database.outage import Outage
@@ -61,7 +61,7 @@ async def keep_signing(
 def _other(settings: Settings, signer: PublicKey | None) -> str:
     """Why this node does not sign: a change of the key leaves that of before beside it, under its id."""
     path = key_file(settings)
-    if signer is not None and (kept := path.with_name(f"{path.name}.{signer.key_id}")).exists():
+    if signer is not None and (kept := kept_file(path, signer)).exists():
         return KEPT_KEY.format(kept=kept, path=path)
     return OTHER_KEY
 

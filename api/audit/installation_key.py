@@ -78,6 +78,11 @@ def key_file(settings: Settings) -> Path:
     return named or settings.data_dir / FILE
 
 
+def kept_file(path: Path, key: PublicKey) -> Path:
+    """Where a key of before is kept beside the one of now."""
+    return path.with_name(f"{path.name}.{key.key_id}")
+
+
 def new_key() -> str:
     """The text of the file of a new private key."""
     return Ed25519PrivateKey.generate().private_bytes_raw().hex()

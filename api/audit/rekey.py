@@ -14,7 +14,14 @@ from typing import Protocol, TypeVar
 
 from api.audit import checkpoints
 from api.audit.checkpoints import Body
-from api.audit.installation_key import InstallationKey, PublicKey, installation_key, key_file, new_key
+from api.audit.installation_key import (
+    InstallationKey,
+    PublicKey,
+    installation_key,
+    kept_file,
+    key_file,
+    new_key,
+)
 from api.auth.private_file import create, sync_folder
 from api.database.audit_chain import tips
 from api.database.connection import Database
@@ -110,7 +117,7 @@ def _put_in_place(settings: Settings, key: PublicKey) -> Path | None:
         text = path.read_text("ascii").strip()
         old = InstallationKey(bytes.fromhex(text)).public
         if old != key:
-            create(kept := path.with_name(f"{path.name}.{old.key_id}"), text)
+            create(kept := kept_file(path, old), text)
     with contextlib.suppress(FileNotFoundError):  # another process was faster
         _aside(path, key).replace(path)
     sync_folder(path.parent)
