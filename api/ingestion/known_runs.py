@@ -34,6 +34,9 @@ MOST_CALLS = 10_000
 class KnownRun(RunRow):
     """A run as known inside a batch; `dirty` ones are written back at the end."""
 
+    is_untold: bool = False
+    """It tells more of itself than was read with it. INVARIANT: that is read before it is looked at, changed
+    or remembered."""
     new: bool = False
     dirty: bool = False
     known_facts: tuple[_Told, dict[str, Any] | None] | None = None
@@ -144,6 +147,8 @@ class KnownRuns:
             run.new = run.dirty = False
             run.facts()
         for run in (*learnt, *changed):
+            if run.is_untold:
+                continue
             runs, length = self._runs.setdefault(run.organisation_id, {}), run.length()
             all_of_them = self._lengths.get(run.organisation_id, 0) + length
             before = runs.get(run.run_id)

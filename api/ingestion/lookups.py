@@ -24,12 +24,24 @@ from api.ingestion.rows import CallRow, RunRow, columns
 from api.ingestion.turns import LARGE
 from engine.matching.rate_limit import bucket
 
-_RUNS = (
-    f"SELECT {columns(RunRow, 't')} FROM {{keys}} CROSS JOIN runs AS t"
-    " WHERE t.organisation_id = w.column1 AND t.run_id = w.column2"
-)
 # INVARIANT: however small the events are, what they name is read within the commit of others: nothing of it
 # that may be large and is not needed, or not before it is known that the key may take the time for it.
+_TOLD = ("task", "model", "reason", "agent_context")
+
+
+def _run_columns(length: str) -> str:
+    """Those of KnownRun, with a function for the length of a text."""
+    large = {f"t.{name}": f"{length}(t.{name}) > {LARGE}" for name in _TOLD}
+    names = [f"t.{name}" for name in RunRow.__struct_fields__]
+    kept = [f"CASE WHEN {large[name]} THEN NULL ELSE {name} END" if name in large else name for name in names]
+    return f"{', '.join(kept)}, COALESCE({' OR '.join(large.values())}, FALSE)"
+
+
+_RUNS = (
+    f"SELECT {_run_columns('LENGTH')} FROM {{keys}} CROSS JOIN runs AS t"
+    " WHERE t.organisation_id = w.column1 AND t.run_id = w.column2"
+)
+_TELL = f"SELECT {', '.join(_TOLD)} FROM runs WHERE run_no = ?"
 _CALL_COLUMNS = columns(CallRow, "t").replace("t.facts", "'' AS facts")
 _CALLS = f"SELECT {_CALL_COLUMNS} FROM {{keys}} CROSS JOIN tool_calls AS t WHERE t.call_no = w.column1"
 _KNOWN_COLUMNS = (
@@ -39,7 +51,8 @@ _KNOWN_COLUMNS = (
 _KNOWN = f"SELECT {_KNOWN_COLUMNS} FROM {{keys}} CROSS JOIN events AS t WHERE t.event_no = w.column1"
 
 _ASK_RUNS = (
-    f"SELECT {columns(RunRow, 't')} FROM unnest(?::text[], ?::text[]) AS w(name, run_id) JOIN runs AS t"
+    f"SELECT {_run_columns('OCTET_LENGTH')}"
+    " FROM unnest(?::text[], ?::text[]) AS w(name, run_id) JOIN runs AS t"
     " ON t.organisation_id = w.name AND t.run_id = w.run_id ORDER BY t.run_no FOR {lock} OF t"
 )
 _BY_KEY = (
@@ -179,6 +192,12 @@ def remembered(
         elif (call := known_calls.find(run, event.call_hash)) is not None:
             found.calls[(run.run_no, event.call_hash)] = copy(call)
     return found
+
+
+def tell(store: Database, run: KnownRun) -> None:
+    """Read what a run tells of itself, which is large."""
+    run.task, run.model, run.reason, run.agent_context = store.rows(_TELL, (run.run_no,))[0]
+    run.is_untold = False
 
 
 def _places(events: Iterable[Incoming]) -> set[Place]:

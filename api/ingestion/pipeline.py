@@ -41,7 +41,7 @@ from api.ingestion.grants.book import GrantBook
 from api.ingestion.grants.cover import candidates
 from api.ingestion.known_runs import KnownCalls, KnownRun, KnownRuns
 from api.ingestion.lifecycle import report
-from api.ingestion.lookups import KnownEvent, asked, is_usual
+from api.ingestion.lookups import KnownEvent, asked, is_usual, tell
 from api.ingestion.quotas import PendingQuota, ProcessorTime
 from api.ingestion.record import COVERED, record_call, record_doubt, record_repeat
 from api.ingestion.rows import CallRow, RunValueRow
@@ -242,8 +242,14 @@ class Ingestion:
         if call is not None and not event.is_same_call(call):
             return refusals.another_call(event)
         tells = event.call is None or (call is None and event.parent is not None)
-        if tells and self.evaluator.has_told_enough(event):
+        untold = [] if call is not None else _untold(batch, event)
+        if (tells or untold) and self.evaluator.has_told_enough(event):
             return PutOff(event)
+        if untold:
+            begun_at = thread_time()
+            for each in untold:
+                tell(batch.store, each)
+            self.evaluator.counted(event, begun_at)
         begun_at = thread_time() if run is None and event.parent is not None else None
         known_run, inherited = (run, _NOTHING) if run is not None else begun(batch, event, ruleset)
         inheriting = 0.0 if begun_at is None else thread_time() - begun_at
@@ -377,3 +383,10 @@ class Ingestion:
             audit_id or call.audit_id,
             *position,
         )
+
+
+def _untold(batch: Batch, event: Incoming) -> list[KnownRun]:
+    """The run of an event, and the one that it began from, as far as more must be read of them."""
+    organisation_id = event.caller.organisation_id
+    runs = [batch.runs.get((organisation_id, name)) for name in (event.body.runId, event.parent) if name]
+    return [run for run in runs if run is not None and run.is_untold]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from api.ingestion import event as ingested
-from api.ingestion import lookups
+from api.ingestion import lookups, pipeline
 from api.ingestion.pipeline import Ingestion
 from api.ingestion.quotas import MOST_OF_REPORTS
 from api.ingestion.turns import LARGE
@@ -94,6 +94,64 @@ def test_what_may_be_large_is_not_read_with_all_that_events_name(
 
     asyncio.run(play())
     assert seen and max(seen) == 0
+
+
+def test_what_runs_tell_of_themselves_is_read_within_the_time_of_their_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database_url: str
+) -> None:
+    """A run may tell a megabyte of itself, and a call in it be tiny. What it told counts, and stays."""
+    read: list[int] = []
+    tell = pipeline.tell
+
+    def slow(store: Any, run: Any) -> None:
+        read[-1] += 1
+        begun = time.thread_time()
+        while time.thread_time() - begun < 2 * MOST_OF_REPORTS:
+            pass
+        tell(store, run)
+
+    monkeypatch.setattr(pipeline, "tell", slow)
+    rule = {"field": "run.agentContext.aim", "operator": "ends_with", "value": "deploy"}
+    policy = {"policyId": "no-deploy", "name": "No deploy", "matchConditions": [rule], "action": "block"}
+
+    def begins(number: int) -> dict[str, Any]:
+        context = {"aim": "x" * LARGE + ("deploy" if number % 2 else "")}
+        return event(number, "run.started", AT, {"runId": f"r-{number}", "agentContext": context})
+
+    def calls(number: int) -> dict[str, Any]:
+        call = {"runId": f"r-{number}", "toolCallId": "c", "toolName": "look", "inputPayload": {}}
+        return event(10 + number, "tool.called", AT, call)
+
+    def ends(number: int) -> dict[str, Any]:
+        return event(20 + number, "run.completed", AT, {"runId": f"r-{number}"})
+
+    async def play() -> None:
+        environment = {"GOVERNANCE_DATABASE_URL": database_url}
+        async with Service(tmp_path, [policy], environment=environment) as service:
+            ingestion = service.context.writer.ingest
+            assert isinstance(ingestion, Ingestion)
+            apply = ingestion.apply
+
+            def noted(transaction: Any, events: Any, **how: Any) -> Any:
+                read.append(0)
+                return apply(transaction, events, **how)
+
+            monkeypatch.setattr(ingestion, "apply", noted)
+            answers = []
+            for told in (begins, calls, ends):
+                ingestion._known_runs.forget()
+                batch = {"events": [told(number) for number in range(6)]}
+                answers.append((await service.call("agent", "POST", "/v1/events/batch", batch)).json())
+            decided = [each["answer"]["toolCallStatus"] for each in answers[1]["results"]]
+            assert decided == ["allowed", "blocked"] * 3
+            for number in range(6):
+                run = (await service.call("agent", "GET", f"/v1/runs/r-{number}")).json()
+                context = begins(number)["metadata"]["agentContext"]
+                assert (run["status"], run["asserted"]["agentContext"]) == ("completed", context)
+
+    asyncio.run(play())
+    assert max(read) == 1, "of one key in one commit"
+    assert sum(read) >= 12
 
 
 def test_calls_that_are_reported_again_cost_little_more_than_new_ones(tmp_path: Path) -> None:
