@@ -1,14 +1,18 @@
-"""Which files git reads, writes and deletes besides its own. What it takes out of a commit is not known."""
+"""Which files git reads, writes and deletes besides its own. What it takes out of a commit is not known;
+where it puts back what was changed, the folder stands for that."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from engine.derived.commands import Command
 from engine.derived.path_text import within
 from engine.derived.programs.operands import each_of, looks_like_path, marked
 from engine.shell.files.file_calls import Uses
 from engine.shell.options import Given, given, operands_of, values_of
+
+_OF_STASH: Final = frozenset({"push", "save", "pop", "apply"})
 
 
 def git(command: Command) -> Uses:
@@ -34,17 +38,28 @@ def git(command: Command) -> Uses:
     elif verb == "restore":
         if not _only_staged(arguments):
             yield from each_of("writes", operands)
+    elif verb in ("reset", "stash"):
+        if _puts_back(verb, rest):
+            yield "writes", folder or "."
     elif verb in ("apply", "am"):
         yield from each_of("reads", operands)
         if not any(each.name in ("stat", "check", "numstat", "summary") for each in arguments):
             yield "writes", folder or "."
     elif verb in ("add", "checkout", "diff", "show", "log", "blame"):
         yield from each_of("names", [word for word in operands if looks_like_path(word)])
-        if verb == "checkout" and "--" in rest:
-            yield from each_of("writes", [within(folder, word) for word in rest[rest.index("--") + 1 :]])
+        if verb == "checkout":
+            paths = rest[rest.index("--") + 1 :] if "--" in rest else [word for word in rest if word == "."]
+            yield from each_of("writes", [within(folder, word) for word in paths])
     yield from ((use, within(folder, word)) for use, word in marked(arguments))
 
 
 def _only_staged(arguments: Sequence[Given]) -> bool:
     names = {each.name for each in arguments}
     return "staged" in names and "worktree" not in names
+
+
+def _puts_back(verb: str, rest: Sequence[str]) -> bool:
+    """Whether a reset or a stash changes files."""
+    if verb == "reset":
+        return any(word[:4] in ("--ha", "--me", "--ke") for word in rest)  # git takes what is cut, too
+    return not rest or rest[0].startswith("-") or rest[0] in _OF_STASH
