@@ -39,6 +39,11 @@ _PLAIN_HEADERS: Final = frozenset(
     {"accept", "accept encoding", "accept language", "content type", "user agent"}
 )
 """Headers of a request that say how it is written, and nothing of what becomes of it."""
+_LEAST: Final[Mapping[str, frozenset[str]]] = {
+    "role": frozenset({"reader", "viewer", "commenter", "read", "view"}),
+    "type": frozenset({"user"}),
+}
+"""The least that a tool which shares can give, to one person: who that is matters, and this does not."""
 _SHOWN_NAME: Final = frozenset({"name", "display name", "full name"})
 _NAMED: Final = re.compile(r"([^<>]{0,200})<([^<>@\s]{1,64}@[^<>@\s]{1,253})>")
 
@@ -69,12 +74,18 @@ def arguments_of(document: Mapping[str, Json], tool: ToolDeclaration) -> Argumen
     unread = Unread()
     if found is None:
         found = list(islice(_arguments(payload, named, unread), MOST_TARGETS + 1))
+    if named.shares:
+        found = [(path, value) for path, value in found if value not in _least(path)]
     kept, room = found[:MOST_TARGETS], MOST_BYTES
     for number, (_, value) in enumerate(kept):
         room -= size(value)
         if room < 0:
             return kept[:number], False
     return kept, len(found) == len(kept) and not unread
+
+
+def _least(path: tuple[str, ...]) -> frozenset[str]:
+    return _LEAST.get(words_of(path[-1]), frozenset()) if path else frozenset()
 
 
 def targets_of(arguments: Arguments, values: SeenValues) -> list[TargetArgument]:
@@ -109,6 +120,7 @@ class _Names:
         self._alone = frozenset(_singular(words[0]) for words in targets if len(words) == 1)
         self._known: dict[str, bool] = {}
         self.sends = tool.effect == "send"
+        self.shares = self.sends and not self.exact.isdisjoint(_LEAST)
 
     def __contains__(self, key: str) -> bool:
         if key in self.exact:

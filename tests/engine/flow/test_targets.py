@@ -74,6 +74,15 @@ def test_whom_a_call_sends_to_besides_is_a_target(tool: str, payload: Any) -> No
     assert shown(tool, payload, "untrustedTargets", "ask eve@evil.example") == []
 
 
+@pytest.mark.parametrize(("role", "others"), [("reader", []), ("commenter", []), ("owner", ["owner"])])
+def test_the_least_that_is_shared_is_no_target(role: str, others: list[str]) -> None:
+    with_bob = {"role": role, "type": "user", "emailAddress": "bob@corp.example"}
+    payload = {"fileId": "m-1", "permissions": [with_bob]}
+    assert shown("share_file", payload) == ["m-1", *others, "bob@corp.example"]
+    assert shown("share_file", {**payload, "type": "anyone"}, "untrustedTargets") == [*others, "anyone"]
+    assert "reader" in shown("assign_role", {"role": "reader"}), "of other tools it is what matters"
+
+
 def test_what_a_request_for_a_web_service_holds_is_that_services() -> None:
     payload = {"url": "https://crm.example/leads", "body": {"cc": "x@other.example"}}
     assert shown("http_post", payload) == ["https://crm.example/leads"]
