@@ -55,6 +55,7 @@ from engine.cel.ast import (
 from engine.cel.control import MACROS, METER, Loop, Run, Scope, always, choice_of, logic_of, negation_of
 from engine.cel.cost import cost_of, spends
 from engine.cel.fast_paths import Constant, among_constants, folded, path_reader
+from engine.cel.joined_patterns import Joined, joined
 from engine.cel.semantics import (
     ARITHMETIC,
     NUMBERS,
@@ -115,7 +116,9 @@ class _Compiler:
             case Has(target=target):
                 return self._has(target)
             case Logic(operator=sign, terms=terms):
-                return self._logic(sign, terms)
+                return self._logic(sign, joined(terms) if sign == "||" else terms)
+            case Joined(search=search, terms=terms):
+                return self._searched(self.compile(search), self._logic("||", terms))
             case Binary():
                 return self._binary(node)
             case Subscript(target=target, index=index):
@@ -170,6 +173,10 @@ class _Compiler:
                 else:
                     runs = [run]
         return logic_of(sign, runs) if runs else Constant(undecided)
+
+    def _searched(self, finds: Run, run: Run) -> Run:
+        """What is FALSE wherever a search finds nothing."""
+        return run if isinstance(finds, Constant) else lambda scope: finds(scope) and run(scope)
 
     # -- reading
 
