@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 
 LEAST_RECORD_DAYS = 30
 _PORT = re.compile(r"[0-9]{1,5}")
+_NOT_REPLACED = re.compile(r"\$\(.*\)|\$\{.*\}|\{\{.*\}\}|^\$\w+$|^`.+`$", re.DOTALL)
+_FOLDER_NOT_REPLACED = re.compile(r"(?:^|/)\$\w")
 MAKE_SECRET = "make one with: python3 -c 'import secrets; print(secrets.token_urlsafe(48))'"
 EVENTS_BEFORE_RECORDS = (
     "no event is kept longer than its record; set GOVERNANCE_EVENT_DAYS too, to no more days than this"
@@ -79,6 +81,22 @@ def text(value: str) -> str:
     return value
 
 
+def written_out(value: str, unreplaced: re.Pattern[str] = _NOT_REPLACED) -> str:
+    """Raises SettingsError for what a shell or a template was to replace, and a file of settings passes on as
+    it stands: it would be a secret that everybody knows who knows the template, or the name of another place.
+    """
+    if unreplaced.search(value):
+        raise SettingsError(
+            "has a command or the name of a variable in it, such as `$(cat file)`, `${NAME}` or `{{ name }}`,"
+            " which only a shell or a template puts in; write out what it stands for"
+        )
+    return value
+
+
+def secret_of(value: str) -> str:
+    return text(written_out(value))
+
+
 def plain(value: str) -> str:
     """Raises SettingsError for what a file of settings left behind."""
     return text(_printable(value))
@@ -93,12 +111,12 @@ def _printable(value: str) -> str:
         )
     if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
         raise SettingsError("has quotes around it, which only a shell takes away; remove them")
-    return value
+    return written_out(value)
 
 
 def path_of(value: str) -> Path:
     try:
-        return Path(_printable(value)).expanduser()
+        return Path(written_out(_printable(value), _FOLDER_NOT_REPLACED)).expanduser()
     except RuntimeError:
         raise SettingsError("begins with `~`, and that user has no home folder here; write it out") from None
 
@@ -111,7 +129,7 @@ def address(value: str) -> str:
     if not value:
         return ""
     try:
-        parts = urlsplit(value)
+        parts = urlsplit(written_out(value))
         sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         sound = False

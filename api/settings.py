@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from api.setting_names import problems_with_names
 from api.setting_values import (
     EVENTS_BEFORE_RECORDS,
     MAKE_SECRET,
@@ -28,6 +29,7 @@ from api.setting_values import (
     path_of,
     plain,
     seconds,
+    secret_of,
     switch,
     text,
     visible,
@@ -36,7 +38,6 @@ from api.setting_values import (
 from api.setting_values import (
     SettingsError as SettingsError,
 )
-from schemas.suggestion import closest
 
 MOST_CONNECTIONS = 1 << 20
 FEWEST_CHARACTERS = 8
@@ -106,7 +107,7 @@ TABLE: tuple[Setting, ...] = (
         "GOVERNANCE_JWT_SECRET",
         "",
         "secret that signs access tokens, 32 bytes or more; empty: a random one kept in the data folder",
-        text,
+        secret_of,
         secret=True,
     ),
     Setting(
@@ -345,13 +346,7 @@ def load(environment: Mapping[str, str] | None = None, **flags: str | None) -> S
     """
     source = os.environ if environment is None else environment
     known = {setting.name for setting in TABLE} | OF_CLIENTS.keys()
-    problems = [
-        f"{name}: no such setting; {meant}see the guide's page of settings"
-        for name in sorted(source)
-        if name.upper().startswith("GOVERNANCE_") and name not in known
-        for near in [closest(name.upper(), sorted(known), cutoff=0.8)]
-        for meant in [f"did you mean {near}? " if near else ""]
-    ]
+    problems = problems_with_names(source.keys(), known)
     values: dict[str, Any] = {}
     for setting in TABLE:
         flag = flags.get(setting.field)

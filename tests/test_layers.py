@@ -30,6 +30,7 @@ ROOMS = (
         "api.loops",
         "api.metrics",
         "api.setting_values",
+        "api.setting_names",
         "api.settings",
         "api.telemetry",
         "api.agent_message",

@@ -191,6 +191,64 @@ def test_a_setting_in_small_letters_is_not_left_out() -> None:
 
 
 @pytest.mark.parametrize(
+    "name",
+    [
+        "\ufeffGOVERNANCE_ENV",
+        " GOVERNANCE_ENV",
+        "GOVERNANCE-ENV",
+        "governance.env",
+        "GOVERNACE_ENV",
+        "GOVERNANCEENV",
+        "GOVERNENCE_ENV",
+    ],
+)
+def test_a_slip_before_the_name_does_not_leave_a_setting_out(name: str) -> None:
+    with pytest.raises(SettingsError, match=r"no such setting; did you mean GOVERNANCE_ENV\?"):
+        load({name: "production"})
+
+
+def test_names_of_others_are_none_of_ours() -> None:
+    others = {"GOVERNOR_PORT": "1", "GOVERNMENT_ENV": "x", "GO_ENV": "x", "MY_GOVERNANCE_ENV": "x", "G": ""}
+    assert load(others) == load({})
+
+
+def test_what_kubernetes_sets_for_a_service_of_our_name_is_told_as_that() -> None:
+    environment = {"GOVERNANCE_SERVICE_HOST": "10.0.0.1", "GOVERNANCE_PORT": "tcp://10.0.0.1:80"}
+    with pytest.raises(SettingsError, match="enableServiceLinks: false"):
+        load(environment | {"GOVERNANCE_PORT_80_TCP_ADDR": "10.0.0.1"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("GOVERNANCE_JWT_SECRET", "$(cat /etc/governance/jwt-secret)"),
+        ("GOVERNANCE_JWT_SECRET", "${GOVERNANCE_JWT_SECRET_OF_PRODUCTION}"),
+        ("GOVERNANCE_JWT_SECRET", "{{ vault.governance.jwt_secret | trim }}"),
+        ("GOVERNANCE_JWT_SECRET", "$GOVERNANCE_JWT_SECRET_OF_PRODUCTION"),
+        ("GOVERNANCE_ADMIN_PASSWORD", "${ADMIN_PASSWORD}"),
+        ("GOVERNANCE_API_KEY", "agk_$(random_characters)"),
+        ("GOVERNANCE_METRICS_TOKEN", "`cat /run/metrics-token`"),
+        ("GOVERNANCE_DATABASE_URL", "postgresql://governance:${PASSWORD}@db/governance"),
+        ("GOVERNANCE_FRONTEND_URL", "https://${DOMAIN}"),
+        ("GOVERNANCE_DATA_DIR", "$HOME/data"),
+        ("GOVERNANCE_POLICIES_DIR", "/srv/${STAGE}/policies.d"),
+        ("GOVERNANCE_AUDIT_KEY_FILE", "$CREDENTIALS_DIRECTORY/audit-key"),
+    ],
+)
+def test_what_no_shell_has_replaced_is_no_value(name: str, value: str) -> None:
+    """systemd, podman and docker pass it on as it stands: such a secret is known to all who know the file."""
+    with pytest.raises(SettingsError, match=f"{name}.*: has a command or the name of a variable in it"):
+        load({name: value})
+
+
+def test_a_dollar_may_be_in_a_secret() -> None:
+    secrets = {"GOVERNANCE_JWT_SECRET": f"a${SECRET}$(", "GOVERNANCE_ADMIN_PASSWORD": "pa$word{of} $mine"}
+    assert load(secrets).admin_password == "pa$word{of} $mine"
+    before = "$(cat /etc/governance/jwt-secret)"  # which a version before this one has taken
+    assert load({"GOVERNANCE_JWT_SECRET_BEFORE": before}).jwt_secret_before == before
+
+
+@pytest.mark.parametrize(
     "url",
     [
         "sqlite:///data/a.sqlite",
