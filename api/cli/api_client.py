@@ -275,7 +275,9 @@ class RunningService:
             if isinstance(each, dict):
                 lines.append(f"{each.get('pointer', '')}: {each.get('message') or each.get('detail', '')}")
         if status == 401 and self._token is not None:
-            lines.append(f"log in again: governance login --url {self.url}")
+            given = os.environ.get("GOVERNANCE_TOKEN", "").strip() == self._token
+            first = "unset GOVERNANCE_TOKEN, which goes before a login, and " if given else ""
+            lines.append(f"{first}log in again: governance login --url {self.url}")
         return "\n".join(lines)
 
 

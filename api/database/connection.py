@@ -25,6 +25,7 @@ from api.database.lacking import OWN, count_on, lacking, refuse_foreign, refuse_
 from api.database.lanes.circuit_breaker import Silence
 from api.database.lanes.locks import ServerLock
 from api.database.lanes.session import Rows, Statement
+from api.database.outage import AGAIN_SECONDS, Outage
 from api.database.postgres import Postgres
 from api.database.secrets_at_rest import close_to_others
 from api.database.sqlite.copied import refuse_copied
@@ -107,6 +108,7 @@ class Database:
         database.initialize(self.peewee)
         self._readers = Threads(readers, "store-read")
         self._first_readers = Threads(2, "store-first")
+        self._reading = Outage("reading from the database", settles=AGAIN_SECONDS)
         self._statements: dict[tuple[str, tuple[str, ...]], str] = {}
         self._rows = 0
         """Put in by the transaction."""
@@ -357,13 +359,16 @@ class Database:
 
     async def read(self, function: Callable[..., T], *arguments: Any) -> T:
         """Run a reading function on a worker thread with a connection of its own."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._readers, lambda: self.read_here(function, *arguments))
+        return await self._read_on(self._readers, function, *arguments)
 
     async def read_first(self, function: Callable[..., T], *arguments: Any) -> T:
         """The same on threads that only read who asks and whether all is well, so that no list delays it."""
+        return await self._read_on(self._first_readers, function, *arguments)
+
+    async def _read_on(self, threads: Threads, function: Callable[..., T], *arguments: Any) -> T:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._first_readers, lambda: self.read_here(function, *arguments))
+        with self._reading.watched():
+            return await loop.run_in_executor(threads, lambda: self.read_here(function, *arguments))
 
     def read_here(self, function: Callable[..., T], *arguments: Any) -> T:
         """Run a reading function on this thread; one retry, since a kept connection may have died."""
@@ -373,13 +378,6 @@ class Database:
         except DatabaseUnavailable:
             with self.guarded():
                 return function(*arguments)
-
-    def ping(self) -> bool:
-        """True when the database answers."""
-        try:
-            return self.read_here(lambda: self.rows("SELECT 1")) == [(1,)]
-        except DatabaseUnavailable:
-            return False
 
     def leave(self) -> None:
         """Close the connection of this thread."""

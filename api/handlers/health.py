@@ -105,10 +105,8 @@ def _reply(body: dict[str, Any], why: str | None) -> Reply:
 
 async def _why_not(context: Context) -> str | None:
     """Why nothing can be decided and recorded now, in words; None when it can."""
-    try:
-        answers = await asyncio.wait_for(context.store.read_first(context.store.ping), PATIENCE)
-    except (DatabaseUnavailable, TimeoutError):
-        answers = False
+    store = context.store
+    answers = await _answered(store.read_first(store.rows, "SELECT 1"))
     return context.readiness.why_not() or (None if answers else "the database does not answer")
 
 

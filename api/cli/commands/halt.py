@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
 
-from api.cli.api_client import add_running, running
+from api.cli.api_client import RunningService, add_running, path_of, running
 from api.cli.spelling import spelled
-from api.cli.terminal import Subparsers, add_yes, confirm, filled, print_json
+from api.cli.terminal import CommandError, Subparsers, add_yes, confirm, filled, print_json, say_error
+from schemas.suggestion import suggestion
+
+MOST_COMPARED: Final = 500
+"""Agents among which one of a similar name is looked for."""
 
 DESCRIPTION = (
     "Halts all agents of your organisation, or with --agent or --run one: from the next decision on every "
@@ -63,4 +68,27 @@ def _halt(arguments: argparse.Namespace) -> int:
         return 0
     print(spelled(f"halted {said_of(halt)}: {halt['haltId']}{affected(halt)}"))
     print(spelled(f"to end it: governance resume --halt {halt['haltId']}"))
+    if unknown := _unknown(service, halt):
+        say_error(spelled(unknown))
     return 0
+
+
+def _unknown(service: RunningService, halt: dict[str, Any]) -> str:
+    """What to tell whoever has halted an agent or a run that nobody knows: in haste a name is mistyped, and
+    the one that was meant goes on. Empty: it is known, or cannot be told."""
+    kind = halt["scope"]
+    if kind == "all" or halt.get("affectedAgents"):
+        return ""
+    name = halt[f"{kind}Id"]
+    try:
+        service.get(path_of(f"{kind}s", name))
+    except CommandError as error:
+        if "(404)" not in str(error):
+            return ""
+        near = ""
+        if kind == "agent":
+            with suppress(CommandError):
+                known, _ = service.page("/v1/agents", MOST_COMPARED)
+                near = suggestion(name, [each["agentId"] for each in known])
+        return f"no call of {said_of(halt)} is known{near or ', so see that the name is right'}"
+    return ""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from tests.api.cli.running.conftest import Operator
+from tests.harness.watching import look
 
 
 def test_all_agents_are_halted_after_one_question(operator: Operator) -> None:
@@ -40,6 +43,20 @@ def test_one_agent_or_run_is_halted_without_a_question(operator: Operator) -> No
         agent["haltId"]
     ]
     assert "the service refuses (404)" in operator.refused("resume", "--yes", "--halt", "hlt_unknown")
+
+
+def test_a_halt_of_nobody_says_who_may_be_meant(operator: Operator) -> None:
+    """In an incident a name is mistyped, and the agent that was meant goes on."""
+    operator.held(950, amount=2)
+    asyncio.run(look(operator.service))
+    assert operator.run("halt", "--agent", "agent-1")[2] == ""
+    mistyped = operator.run("halt", "--agent", "agnet-1")
+    assert mistyped[0] == 0 and mistyped[1].startswith("halted agent `agnet-1`: ")
+    assert mistyped[2] == "governance: no call of agent `agnet-1` is known; did you mean `agent-1`?\n"
+    assert operator.run("halt", "--run", "run-1")[2] == ""
+    assert "no call of run `run/9` is known, so see that" in operator.run("halt", "--run", "run/9")[2]
+    for named in (("--agent", "agent-1"), ("--agent", "agnet-1"), ("--run", "run-1"), ("--run", "run/9")):
+        assert operator.done("resume", "--yes", *named).startswith("ended the halt of ")
 
 
 def test_a_halt_stops_calls_and_approvals(operator: Operator) -> None:

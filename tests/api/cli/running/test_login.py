@@ -90,8 +90,13 @@ def test_a_token_that_is_not_accepted_says_so(stranger: Operator, tmp_path: Path
     error = stranger.refused("halts")
     assert (
         "the service refuses (401)" in error
-        and f"log in again: governance login --url {stranger.url}" in error
+        and "unset GOVERNANCE_TOKEN, which goes before a login, and "
+        f"log in again: governance login --url {stranger.url}"
+        in error
     )
+    stranger.environment.delenv("GOVERNANCE_TOKEN")
+    error = stranger.refused("halts", "--token", "x.y.z")
+    assert f"\nlog in again: governance login --url {stranger.url}" in error.replace("governance: ", "")
     token = tmp_path / "token"
     token.write_text(stranger.service.credentials["viewer"]["Authorization"].removeprefix("Bearer "))
     assert stranger.done("halts", "--token-file", token) == "nothing is halted\n"

@@ -90,14 +90,14 @@ def test_a_database_that_says_anything_opens_it_never(error: Exception | None) -
 def test_while_it_is_open_nobody_asks_the_database(postgres_url: str) -> None:
     store = Database(postgres_url)
     breaker: Any = store.peewee.breaker  # type: ignore[attr-defined]
-    assert store.ping()
+    assert store.read_here(store.rows, "SELECT 1")
     breaker.is_open = True
     with pytest.raises(DatabaseUnavailable), store.transaction():
         raise AssertionError("a transaction has begun")
     with pytest.raises(DatabaseUnavailable):
         store.read_here(pytest.fail)
     breaker.is_open = False
-    assert store.ping()
+    assert store.read_here(store.rows, "SELECT 1")
     store.close()
 
 
