@@ -126,6 +126,7 @@ def warnings(live: LivePolicies) -> list[Problem]:
         *_unknown_organisations(live),
         *_nobody_agrees(live),
         *_nobody_approves(live),
+        *_unguarded(live),
         *_asked_of(live).in_vain,
         *_told_of_replaced(live),
     ]
@@ -233,6 +234,15 @@ def _nobody_agrees(live: LivePolicies) -> list[Problem]:
         if (wanted := _approvers(settings.values)) > 1
         and (there := accounts.count_admins(name)) < wanted
         and accounts.organisation(name) is not None
+    ]
+
+
+def _unguarded(live: LivePolicies) -> list[Problem]:
+    told = "sets `systemFolders` without `/`, so that nothing keeps agents from deleting all; name it again"
+    return [
+        Problem(f"`{path_of_settings(name)}` {told}", "", "unguarded", path_of_settings(name))
+        for name, settings in sorted(live.snapshot.settings.items())
+        if "/" not in settings.values.get("systemFolders", "/")
     ]
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from api.cli.local_store import add_organisation
 from api.cli.policy_source import default_folder
-from api.cli.terminal import USAGE, CommandError, Subparsers, add_format, filled, show
+from api.cli.spelling import spelled
+from api.cli.terminal import USAGE, CommandError, Subparsers, add_format, filled, say_error, show
 
 if TYPE_CHECKING:
     from engine.conditions.placeholders import Parameter
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 COLUMNS = {"name": "NAME", "value": "VALUE", "from": "FROM", "description": "WHAT IT IS"}
 TRIES = 10
 """Others may change the file meanwhile."""
+MOST_GONE = 10
+"""Entries of a list that are named as gone."""
 
 
 def register(commands: Subparsers) -> None:
@@ -27,7 +31,7 @@ def register(commands: Subparsers) -> None:
     _action(actions, "list", "list every setting and its value", _list)
     setting = _action(actions, "set", "give a setting a value", _set)
     setting.add_argument("name", metavar="NAME", type=filled, help="such as companyDomains")
-    setting.add_argument("values", metavar="VALUE", nargs="+", help="a number, or the texts of a list")
+    setting.add_argument("values", metavar="VALUE", nargs="+", help="a number, or all texts of a list")
     unset = _action(actions, "unset", "take a value away; what is shipped counts again, if anything", _unset)
     unset.add_argument("name", metavar="NAME", type=filled, help="such as companyDomains")
 
@@ -146,8 +150,26 @@ def _change(arguments: argparse.Namespace, changes: dict[str, Any]) -> int:
             raise CommandError(str(error)) from None
         rows = [{"name": name, "value": _shown(values.get(name))} for name in changes]
         show(rows, {key: COLUMNS[key] for key in ("name", "value")}, arguments.format)
+        for name in changes:
+            _tell_of_gone(name, settings, replace(settings, values=values))
         return 0
     raise CommandError(f"`{path}` was changed by others again and again; nothing is set, try again")
+
+
+def _tell_of_gone(name: str, before: OrganisationSettings, after: OrganisationSettings) -> None:
+    """Whoever means to add to a list, takes its place: a folder or branch that is shipped would be no longer
+    protected, and nothing else would say so."""
+    from engine.conditions.settings import value_of
+    from engine.worktree.disk import listed
+
+    was, remains = value_of(before, name), value_of(after, name)
+    if isinstance(was, list | tuple) and (
+        gone := [f"`{each}`" for each in was if each not in (remains or ())]
+    ):
+        told = (
+            f"`{name}` holds no more: {listed(gone, MOST_GONE)}; a list takes the place of the one before, so"
+        )
+        say_error(spelled(f"{told} name what is to count beside it again"))
 
 
 def _read(arguments: argparse.Namespace) -> tuple[Disk, OrganisationSettings, bytes | None]:

@@ -46,6 +46,23 @@ def test_a_setting_is_set_listed_and_taken_away(shell: Shell) -> None:
     assert (shell.folder / "settings/acme.yaml").exists()
 
 
+def test_who_takes_entries_from_a_list_is_told_which(shell: Shell) -> None:
+    """Somebody who means to add a folder to those that nobody deletes has taken away all that were there."""
+
+    def said(*words: str) -> str:
+        code, _, error = shell.run("settings", words[0], "--dir", shell.folder, *words[1:])
+        assert code == 0
+        return error
+
+    told = said("set", "systemFolders", "/data")
+    assert "`systemFolders` holds no more: `/`, `~`, " in told and " more; a list takes the place" in told
+    assert said("unset", "systemFolders").startswith("governance: `systemFolders` holds no more: `/data`; ")
+    assert said("set", "companyDomains", "a.example") == ""
+    assert said("set", "companyDomains", "a.example", "b.example") == ""
+    assert "holds no more: `a.example`, `b.example`; " in said("unset", "companyDomains")
+    assert said("set", "paymentLimit", "5") == ""
+
+
 def test_what_is_wrong_is_refused_and_nothing_written(shell: Shell) -> None:
     for words, says in (
         (("companyDomain", "a.com"), "did you mean `companyDomains`?"),
