@@ -10,7 +10,7 @@ import argparse
 import contextlib
 import getpass
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers, add_format, filled
@@ -56,7 +56,28 @@ def add_action(
 def settings_of(arguments: argparse.Namespace) -> Settings:
     from api.settings import load
 
-    return load(data_dir=arguments.data_dir, database_url=arguments.database_url)
+    settings = load(data_dir=arguments.data_dir, database_url=arguments.database_url)
+    if arguments.data_dir is not None and arguments.database_url is None:
+        _refuse_other_database(settings)
+    return settings
+
+
+def _refuse_other_database(settings: Settings) -> None:
+    """Who names a folder that has a database means that one, while a variable of this shell names another,
+    of a server or of production. Raises CommandError."""
+    from pathlib import Path
+
+    from api.database.sqlite.copied import note_of
+
+    own = Path(replace(settings, database_url="").database.removeprefix("sqlite:///"))
+    named = Path(settings.database.removeprefix("sqlite:///"))
+    if not own.is_file() or note_of(own).exists() or (named.is_file() and named.samefile(own)):
+        return
+    raise CommandError(
+        f"`{own}` is there, but GOVERNANCE_DATABASE_URL names another database; say which one you mean with "
+        f"--database-url, such as `--database-url sqlite:///{own}`, or unset GOVERNANCE_DATABASE_URL",
+        USAGE,
+    )
 
 
 def actor() -> str:

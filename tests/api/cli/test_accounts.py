@@ -56,6 +56,32 @@ def test_a_password_is_changed_in_the_database_that_is_named(
     assert passwords.matches(stored_password(data_shell.data, "ada@example.com"), output.strip())
 
 
+def test_a_folder_that_is_named_goes_not_unseen_before_a_variable(
+    data_shell: DataShell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A variable of production in this shell took what was asked of the folder, a backup of it say."""
+    elsewhere = f"sqlite:///{tmp_path / 'elsewhere.sqlite'}"
+    own = data_shell.data / "governance.sqlite"
+    assert data_shell.run("backup", tmp_path / "elsewhere.sqlite")[0] == 0
+    monkeypatch.setenv("GOVERNANCE_DATABASE_URL", elsewhere)
+    for words in (
+        ("users", "list"),
+        ("keys", "list"),
+        ("audit", "verify"),
+        ("backup", str(tmp_path / "copy.sqlite")),
+    ):
+        code, output, error = data_shell.run(*words)
+        assert (code, output) == (2, ""), words
+        assert f"`{own}` is there, but GOVERNANCE_DATABASE_URL names another database" in error
+    assert not (tmp_path / "copy.sqlite").exists()
+    assert data_shell.run("users", "list", "--database-url", f"sqlite:///{own}")[0] == 0
+    monkeypatch.setenv("GOVERNANCE_DATABASE_URL", f"sqlite:///{own}")
+    assert data_shell.run("users", "list")[0] == 0
+    monkeypatch.setenv("GOVERNANCE_DATABASE_URL", elsewhere)
+    Path(f"{own}.copied").write_text("db.example.com\n")
+    assert "is there, but" not in data_shell.run("users", "list")[2]
+
+
 def test_users_that_are_refused(data_shell: DataShell) -> None:
     assert "already" in data_shell.refused("users", "add", "ADMIN@localhost", "--role", "viewer")
     assert "not an e-mail" in data_shell.refused("users", "add", "nobody", "--role", "viewer")
