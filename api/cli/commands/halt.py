@@ -77,7 +77,7 @@ def _unknown(service: RunningService, halt: dict[str, Any]) -> str:
     """What to tell whoever has halted an agent or a run that nobody knows: in haste a name is mistyped, and
     the one that was meant goes on. Empty: it is known, or cannot be told."""
     kind = halt["scope"]
-    if kind == "all" or halt.get("affectedAgents"):
+    if kind == "all" or halt.get("affectedAgents") != 0:
         return ""
     name = halt[f"{kind}Id"]
     try:
