@@ -62,7 +62,7 @@ class Outbox(Protocol):
         """Whether anybody is subscribed to anything of an organisation."""
 
     def rows(
-        self, organisation_id: str, event: str, data: dict[str, Any], now: float
+        self, organisation_id: str, event: str, data: dict[str, Any], now: float, key_id: str | None = None
     ) -> list[tuple[Any, ...]]: ...
 
     def wake_sender(self, webhook_ids: Iterable[str]) -> None:
@@ -145,10 +145,13 @@ class Transaction:
             self.put({ORDER: number})
         return self._audit.append(audit_chain.Record(type=type, organisationId=organisation_id, **fields))
 
-    def notify(self, organisation_id: str, event: str, data: dict[str, Any]) -> None:
-        """Enqueue this webhook event for everyone subscribed; the rows commit with their cause."""
+    def notify(
+        self, organisation_id: str, event: str, data: dict[str, Any], key_id: str | None = None
+    ) -> None:
+        """Enqueue this webhook event for everyone subscribed; the rows commit with their cause. `key_id`: the
+        API key that caused it, if one did."""
         if self._outbox is not None:
-            self._deliveries += self._outbox.rows(organisation_id, event, data, self.now)
+            self._deliveries += self._outbox.rows(organisation_id, event, data, self.now, key_id)
 
     def listens(self, organisation_id: str) -> bool:
         """Whether anybody may want to be notified; else nobody need find the words."""

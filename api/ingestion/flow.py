@@ -219,7 +219,7 @@ def reported(
             data = {"runId": run.run_id, "toolCallId": event.metadata["toolCallId"], "toolName": name}
             data |= {"agentId": run.agent_id, "policyName": warnings[0].policy.name}
             data["reason"] = "; ".join(match.reason for match in warnings)
-            batch.transaction.notify(run.organisation_id, "tool.warned", data)
+            batch.transaction.notify(run.organisation_id, "tool.warned", data, run.key_id)
     return told
 
 

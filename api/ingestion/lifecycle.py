@@ -110,7 +110,7 @@ def _end(batch: Batch, event: Incoming, run: KnownRun) -> bool:
         run.status = event_type.removeprefix("run.")
         run.ended_at, run.dirty = transaction.at, True
         data = {"runId": run.run_id, "agentId": run.agent_id, "status": run.status}
-        transaction.notify(run.organisation_id, event_type, data)
+        transaction.notify(run.organisation_id, event_type, data, run.key_id)
     if event.metadata.get("cancelApprovals") is not True:
         return False
     batch.flush_calls()

@@ -187,6 +187,7 @@ def record_gap(transaction: Transaction, event: Incoming, gap: str) -> None:
         organisation_id,
         "enforcement.gap",
         {"runId": body.runId, "toolCallId": tool_call_id, "agentId": body.agentId, "reason": gap},
+        event.caller.key_id,
     )
 
 
@@ -253,7 +254,7 @@ def _ask(
             data["approvers"] = terms.approvers
         if expires_at is not None:
             data["expiresAt"] = expires_at
-        transaction.notify(run.organisation_id, "approval.requested", data)
+        transaction.notify(run.organisation_id, "approval.requested", data, run.key_id)
     transaction.publish(run.organisation_id, "approval", approval_id, status="pending", runId=run.run_id)
 
 
@@ -289,6 +290,7 @@ def _notify(transaction: Transaction, run: KnownRun, call: CallRow, outcome: Dec
             "policyName": names[0] if names else "",
             "reason": call.reason,
         },
+        run.key_id,
     )
 
 

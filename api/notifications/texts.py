@@ -8,8 +8,10 @@ link of, nothing that looks like a key, nothing long. Knows nothing of tables or
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -58,14 +60,19 @@ def _shortened(found: re.Match[str]) -> str:
 
 
 def compose(payloads: Iterable[str], frontend: str) -> NoticeText:
-    """One message of notices, oldest first; several of one approval are one paragraph."""
+    """One message of notices; several of one approval are one paragraph. Approvals come first, those of each
+    API key in its turn, the oldest first: of very many that one asks for, none hides that of another."""
     said: dict[str, _Paragraph] = {}
+    whose: dict[str, str] = {}
     for number, payload in enumerate(payloads):
         content = msgspec.json.decode(payload)
         event, data = content["event"], content["data"]
         subject = data.get("approvalId") if event.startswith("approval.") else None
         notice = _Notice(event, data, content["timestamp"], frontend)
         said[subject or f"#{number}"] = WRITERS[event](notice)
+        if subject is not None:
+            whose[subject] = data.get("keyId") or data["agentId"]
+    said = {subject: said[subject] for subject in _in_turns(whose, said)}
     titles, paragraphs, links = zip(*said.values(), strict=True)
     if len(said) == 1:
         return NoticeText(titles[0][:MOST_TITLE], paragraphs, links[0])
@@ -75,6 +82,18 @@ def compose(payloads: Iterable[str], frontend: str) -> NoticeText:
     waiting = sum(not subject.startswith("#") for subject in said)
     title = f"{waiting} approvals wait" if waiting == len(said) else f"{len(said)} notices"
     return NoticeText(title, tuple(shown), f"{frontend}/approvals" if waiting else frontend)
+
+
+def _in_turns(whose: Mapping[str, str], said: Iterable[str]) -> list[str]:
+    """What is said, the first of everybody before the second of anybody; last what is nobody's."""
+    turns: Counter[str] = Counter()
+    places: dict[str, float] = {}
+    for subject in said:
+        who = whose.get(subject)
+        places[subject] = inf if who is None else turns[who]
+        if who is not None:
+            turns[who] += 1
+    return sorted(places, key=places.__getitem__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -313,6 +313,7 @@ def _finish(
         organisation_id,
         "approval.resolved",
         {name: value for name, value in data.items() if value is not None},
+        row.key_id,
     )
     transaction.publish(organisation_id, "approval", row.approval_id, status=status, runId=row.run_id)
     transaction.publish(organisation_id, "run", row.run_id)

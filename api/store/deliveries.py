@@ -27,6 +27,7 @@ from api.database.transaction import Transaction
 from api.store import webhooks
 from api.store.notifications import channels, notices
 from api.store.notifications.channels import Channel
+from api.store.notifications.delivery_order import next_attempt
 
 log = logging.getLogger("governance")
 
@@ -75,7 +76,7 @@ def _shape(row: Delivery) -> dict[str, Any]:
         "event": row.event,
         "status": row.status,
         "attempts": msgspec.json.decode(row.attempts),
-        "nextAttemptAt": None if row.next_attempt_at is None else iso(row.next_attempt_at),
+        "nextAttemptAt": next_attempt(row),
         "payload": msgspec.json.decode(row.payload),
         "createdAt": row.created_at,
     }
@@ -104,13 +105,8 @@ def test(transaction: Transaction, organisation_id: str, webhook_id: str) -> dic
     payload = webhooks.payload_of("webhook.test", data, transaction.now)
     transaction.enqueue_delivery(
         webhooks.delivery_row(
-            webhook_id,
-            delivery_id,
-            organisation_id,
-            "webhook.test",
-            payload,
-            transaction.now,
-            transaction.now,
+            *(webhook_id, delivery_id, organisation_id, "webhook.test", payload),
+            *(transaction.now, transaction.now),
         )
     )
     return {
@@ -164,6 +160,7 @@ _OPEN = (
     " AND next_attempt_at <= ? ORDER BY next_attempt_at, delivery_no LIMIT ?"
 )
 _DUE = "SELECT delivery_no, delivery_id, payload, attempt_count, subject" + _OPEN
+_LAST_DUE = _DUE.replace("next_attempt_at, delivery_no LIMIT", "next_attempt_at DESC, delivery_no DESC LIMIT")
 _NEXT = "SELECT next_attempt_at" + _OPEN
 _EVER = 1e12
 LONGEST_QUIET = 3_600.0 + APART_SECONDS
@@ -231,6 +228,9 @@ def _take(
     now, store = transaction.now, transaction.store
     lock = "" if store.is_sqlite else " FOR UPDATE SKIP LOCKED"
     rows = store.rows(_DUE + lock, (webhook_id, now, now, limit))
+    if len(rows) == limit > 1:
+        # What is tried again stands behind all that is new, so one place of several is for the last.
+        rows[-1:] = store.rows(_LAST_DUE + lock, (webhook_id, now, now, 1))
     lease = now + lease_seconds
     if rows:
         taken = [row[0] for row in rows]

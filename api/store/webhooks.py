@@ -19,6 +19,7 @@ from api.database.connection import Database
 from api.database.models import Delivery, Webhook
 from api.database.secrets_at_rest import VAULT
 from api.database.transaction import Transaction
+from api.store.notifications.delivery_order import DeliveryOrder
 
 EVENTS: Final = (
     "approval.requested",
@@ -121,8 +122,7 @@ class Subscriber:
 class WebhookOutbox:
     """Makes the delivery rows of an event, from subscriptions kept in memory.
 
-    An approval has the rows of its reminders from the beginning, due later; what is outdated by then is not
-    sent.
+    An approval has the rows of its reminders from the beginning, due later, and sent unless outdated then.
 
     INVARIANT: `refresh` runs at the start of each writing transaction, and those are one at a time over all
     processes, so the subscriptions are those of the last committed change. What a job of the same
@@ -137,6 +137,7 @@ class WebhookOutbox:
         self._store = store
         self._ids = ids
         self._first_delay = first_delay
+        self._order = DeliveryOrder()
         self.version = -1
         self._subscribed: Mapping[tuple[str, str], Sequence[Subscriber]] = {}
         self._listening: Set[str] = frozenset()
@@ -151,10 +152,12 @@ class WebhookOutbox:
         return organisation_id in self._listening
 
     def rows(
-        self, organisation_id: str, event: str, data: dict[str, Any], now: float
+        self, organisation_id: str, event: str, data: dict[str, Any], now: float, key_id: str | None = None
     ) -> list[tuple[Any, ...]]:
-        due = now + self._first_delay
-        found = self._of(organisation_id, event, data, now, lambda subscriber: due)
+        due = place = now + self._first_delay
+        if not self._first_delay and (organisation_id, event) in self._subscribed:
+            place = self._order.place(key_id, now)
+        found = self._of(organisation_id, event, data, now, lambda subscriber: place)
         if event == "approval.requested":
             found += self._of(organisation_id, UNSEEN, data, now, lambda subscriber: now + subscriber.after)
         if event in _WITH_AN_END and "expiresAt" in data:

@@ -222,8 +222,8 @@ class Installation:
         """What a transaction tells subscribers is noted once it is committed, whoever writes it."""
         tell = Transaction.notify
 
-        def notify(told: Transaction, organisation_id: str, event: str, data: dict[str, Any]) -> None:
-            tell(told, organisation_id, event, data)
+        def notify(told: Transaction, organisation_id: str, event: str, data: Any, *key: str | None) -> None:
+            tell(told, organisation_id, event, data, *key)
             told.after_commit(lambda: self.notices.append((event, data)))
 
         return mock.patch.multiple(Transaction, notify=notify, listens=lambda told, organisation_id: True)

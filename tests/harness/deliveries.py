@@ -85,13 +85,17 @@ class Bench:
             await asyncio.sleep(0.02)
 
     async def notify(
-        self, count: int = 1, event: str = "tool.blocked", organisation: str = "default"
+        self,
+        count: int = 1,
+        event: str = "tool.blocked",
+        organisation: str = "default",
+        key_id: str | None = None,
     ) -> None:
-        """Owe so many events, in one transaction."""
+        """Owe so many events, in one transaction, which a key has caused."""
 
         def job(transaction: Transaction) -> None:
             for number in range(count):
-                transaction.notify(organisation, event, {"number": number})
+                transaction.notify(organisation, event, {"number": number}, key_id)
 
         await self.writer.write(job)
 

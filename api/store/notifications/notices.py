@@ -18,6 +18,7 @@ from api.database.models import Delivery
 from api.database.transaction import Transaction
 from api.store import webhooks
 from api.store.notifications import channels
+from api.store.notifications.delivery_order import next_attempt
 
 MOST_AT_ONCE: Final = 500
 """Notices that go out in one message."""
@@ -29,7 +30,7 @@ _DROP: Final = (
     " AND (a.status <> 'pending' OR (deliveries.event = ? AND a.seen_at IS NOT NULL)))"
 )
 _ABOUT: Final = (
-    "SELECT approval_id, reason, requested_at, expires_at FROM approvals WHERE approval_id IN ({})"
+    "SELECT approval_id, reason, requested_at, expires_at, key_id FROM approvals WHERE approval_id IN ({})"
 )
 
 
@@ -63,9 +64,10 @@ def completed(store: Any, payloads: Sequence[tuple[str, str | None]]) -> list[st
     found = []
     for payload, subject in payloads:
         if subject in about:
-            reason, requested_at, expires_at = about[subject]
+            reason, requested_at, expires_at, key_id = about[subject]
             content = msgspec.json.decode(payload)
             content["data"] |= {"reason": reason, "requestedAt": requested_at, "expiresAt": expires_at}
+            content["data"]["keyId"] = key_id
             payload = msgspec.json.encode(content).decode()
         found.append(payload)
     return found
@@ -78,7 +80,7 @@ def _shape(row: Delivery, channel: str) -> dict[str, Any]:
         "event": row.event,
         "status": row.status,
         "attempts": msgspec.json.decode(row.attempts),
-        "nextAttemptAt": None if row.next_attempt_at is None else iso(row.next_attempt_at),
+        "nextAttemptAt": next_attempt(row),
         "createdAt": row.created_at,
     } | ({} if row.subject is None else {"approvalId": row.subject})
 
@@ -146,7 +148,7 @@ def notified(store: Any, approval_ids: Iterable[str]) -> dict[str, list[dict[str
         _NOTIFIED.format(marks(wanted)), wanted
     ):
         tried = msgspec.json.decode(attempts)
-        at = iso(due) if due is not None else tried[-1]["at"] if tried else created_at
+        at = max(iso(due), created_at) if due is not None else tried[-1]["at"] if tried else created_at
         found.setdefault(subject, []).append(
             {"channel": channel, "event": event, "state": state, "at": at, "attempts": len(tried)}
         )

@@ -55,7 +55,7 @@ def approve_once(transaction: Transaction, row: Approval, steps: Sequence[dict[s
         },
     )
     told = {"approvedBy": actors, "approvers": terms.approvers, "actor": last["actor"]}
-    transaction.notify(row.organisation_id, "approval.progressed", _told(row) | told)
+    transaction.notify(row.organisation_id, "approval.progressed", _told(row) | told, row.key_id)
     _publish(transaction, row)
     return True
 
@@ -87,7 +87,7 @@ def escalate(transaction: Transaction, row: Approval) -> bool:
         details={"approvalId": row.approval_id, "policyId": row.policy_id, "expiresAt": expires_at},
     )
     told = {"escalatedAt": transaction.at, "expiresAt": expires_at}
-    transaction.notify(row.organisation_id, "approval.escalated", _told(row) | told)
+    transaction.notify(row.organisation_id, "approval.escalated", _told(row) | told, row.key_id)
     _publish(transaction, row)
     return True
 

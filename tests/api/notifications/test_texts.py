@@ -57,6 +57,15 @@ def test_notices_of_one_approval_are_one_paragraph() -> None:
     assert len(message.paragraphs) == 1 and message.title.startswith("Nobody has looked")
 
 
+def test_very_many_of_one_key_hide_none_of_another() -> None:
+    flood = [approval(f"apr_{n}", keyId="key_of_very_many", agentId=f"agent-{n}") for n in range(400)]
+    blocked = [payload("tool.blocked", agentId="a", toolName="Bash", reason="no") for _ in range(20)]
+    one = approval("apr_of_another", keyId="key_of_few", agentId="clerk")
+    message = compose([*blocked, *flood, one], FRONTEND)
+    assert [text.partition(" ")[0] for text in message.paragraphs[:3]] == ["agent-0", "clerk", "agent-1"]
+    assert message.title == "421 notices" and message.paragraphs[-1] == "… and 411 more."
+
+
 def test_many_are_told_together_and_counted() -> None:
     message = compose([approval(f"apr_{number}") for number in range(30)], FRONTEND)
     assert message.title == "30 approvals wait"

@@ -1,8 +1,11 @@
-"""Who listens: what nobody would be told of need not be put into words."""
+"""Who listens: what nobody would be told of need not be put into words; and who is told first."""
 
 from __future__ import annotations
 
-from api.store import webhooks
+import msgspec
+
+from api.store import deliveries, webhooks
+from api.store.notifications.delivery_order import DAY, DeliveryOrder
 from tests.harness.deliveries import Bench, bench, run
 
 
@@ -27,3 +30,48 @@ def test_somebody_listens_from_a_subscription_to_the_end_of_it(database_url: str
             assert not await listens(b) and not await listens(b, "other")
 
     run(play())
+
+
+async def claimed(b: Bench, webhook_id: str, most: int) -> list[int]:
+    """The numbers of the events that are sent next, in their order."""
+    taken, _ = await b.writer.write(lambda t: deliveries.claim(t, webhook_id, most, 60.0))
+    return [msgspec.json.decode(each.payload)["data"]["number"] for each in taken]
+
+
+def test_what_one_key_causes_does_not_stand_before_what_others_cause(database_url: str) -> None:
+    async def play() -> None:
+        async with bench(database_url, start=False) as b:
+            webhook = await b.add("https://one.example/", "tool.blocked", "approval.requested", "run.failed")
+            await b.notify(30, key_id="key_of_very_many")
+            await b.notify(2, "approval.requested", key_id="key_of_few")
+            await b.notify(1, "run.failed")
+            assert await claimed(b, webhook, 5) == [0, 0, 0, 1, 29]
+            assert await claimed(b, webhook, 40) == [*range(1, 29), 1][:-1]
+            records = await b.deliveries(webhook)
+            assert all(each["nextAttemptAt"] == each["createdAt"] for each in records)
+
+    run(play())
+
+
+def test_what_is_tried_again_is_not_behind_all_that_is_new(database_url: str) -> None:
+    async def play() -> None:
+        async with bench(database_url, start=False) as b:
+            webhook = await b.add("https://one.example/")
+            await b.notify(1, key_id="key_of_few")
+            (first,), _ = await b.writer.write(lambda t: deliveries.claim(t, webhook, 1, 60.0))
+            at = first.lease - 60.0
+            failed = deliveries.Outcome(first, at, 500, "", None, 1, False, False, next_at=at)
+            await b.writer.write(lambda t: deliveries.record(t, [failed], 1e9))
+            await b.notify(30, key_id="key_of_very_many")
+            taken, _ = await b.writer.write(lambda t: deliveries.claim(t, webhook, 3, 60.0))
+            assert [each.delivery_id == first.delivery_id for each in taken] == [False, False, True]
+
+    run(play())
+
+
+def test_a_key_has_a_day_for_what_it_causes() -> None:
+    order, now = DeliveryOrder(), 10 * DAY
+    places = [order.place("key", now) for _ in range(1_000_000)]
+    assert places == sorted(places) and places[0] > now - DAY == order.place(None, now)
+    assert places[-1] == now == order.place("key", now) and order.place("other", now) < places[1]
+    assert order.place("key", now + 100) == now + 0.1 and order.place("key", now - 100) == now - 100

@@ -1,0 +1,38 @@
+"""Where a delivery stands among those that a receiver is still owed.
+
+A delivery is tried from its `next_attempt_at` on, the oldest first. New ones are due at once, so where they
+stand in the past is free: each API key has a day there, in which what it causes stands one after the other.
+So one that causes very many has them behind those of everybody else, and none waits while nothing else does.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from api.clock import iso
+from api.database.models import Delivery
+
+DAY: Final = 86_400.0
+STEP: Final = 0.1
+"""Seconds between two that one key causes: 864,000 in a day until they reach now."""
+
+
+def next_attempt(row: Delivery) -> str | None:
+    """When a delivery is tried next, as people are told."""
+    return None if row.next_attempt_at is None else max(iso(row.next_attempt_at), row.created_at)
+
+
+class DeliveryOrder:
+    """One per process; what it remembers may be lost."""
+
+    def __init__(self) -> None:
+        self._newest: dict[str, float] = {}
+        """Key to where the last one stands that it has caused."""
+
+    def place(self, key_id: str | None, now: float) -> float:
+        """Of one more that a key causes; what no key causes stands before all."""
+        first = now - DAY
+        if key_id is None:
+            return first
+        place = self._newest[key_id] = min(max(self._newest.get(key_id, first), first) + STEP, now)
+        return place
