@@ -25,6 +25,7 @@ import httpcore
 from api.loops import Threads
 from api.webhooks.address import place, refusal
 from api.webhooks.bounded_answer import MOST_ANSWER_BYTES, AnswerTooLong, BoundedAnswer
+from api.webhooks.connections import KEPT_SECONDS, Connections
 
 log = logging.getLogger("governance")
 
@@ -161,12 +162,14 @@ class Sender:
         self._seconds = seconds
         self.addresses = Addresses(resolve, allowed)
         self.tls = tls or trusted()
-        self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=self.tls,
-            max_connections=None,  # the worker bounds how many attempts run at once
-            max_keepalive_connections=64,
-            keepalive_expiry=5.0,
-            network_backend=_Guarded(self.addresses),
+        self._connections = Connections(
+            lambda: httpcore.AsyncConnectionPool(
+                ssl_context=self.tls,
+                max_connections=None,  # the worker bounds how many attempts run at once
+                max_keepalive_connections=64,
+                keepalive_expiry=KEPT_SECONDS,
+                network_backend=_Guarded(self.addresses),
+            )
         )
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> PostResult:
@@ -189,9 +192,13 @@ class Sender:
         try:
             async with asyncio.timeout(self._seconds):
                 timeout = {"connect": self._seconds}
-                async with self._pool.stream(
-                    "POST", url, headers=list(headers.items()), content=body, extensions={"timeout": timeout}
-                ) as response:
+                sent = list(headers.items())
+                async with (
+                    self._connections.to(url) as pool,
+                    pool.stream(
+                        "POST", url, headers=sent, content=body, extensions={"timeout": timeout}
+                    ) as response,
+                ):
                     status = response.status
                     asked = _header(response.headers, b"retry-after")
                     async for part in response.aiter_stream():
@@ -225,7 +232,7 @@ class Sender:
         return "the attempt failed; the log of the service says why"
 
     async def close(self) -> None:
-        await self._pool.aclose()
+        await self._connections.close()
 
 
 def _header(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> str | None:
