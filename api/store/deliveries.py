@@ -208,8 +208,7 @@ def _claim_notices(
     if not rows:
         return [], _next_due(transaction, channel_id)
     channel = channels.opened(organisation_id, name, kind, config)
-    # A backlog is not spread over many such times, and a test delays nothing.
-    rests = len(rows) < notices.MOST_AT_ONCE and not notices.are_tests(row[2] for row in rows)
+    rests = notices.rests_behind([row[2] for row in rows])
     quiet_until = transaction.now + (msgspec.json.decode(config)["groupSeconds"] if rests else 0)
     notices.rest(transaction, channel_id, quiet_until)
     payloads = notices.completed(transaction.store, [(row[2], row[4]) for row in rows])

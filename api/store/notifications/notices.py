@@ -127,8 +127,13 @@ def test(transaction: Transaction, organisation_id: str, name: str) -> dict[str,
     }
 
 
-def are_tests(payloads: Iterable[str]) -> bool:
-    return all(msgspec.json.decode(each)["event"] == channels.TEST for each in payloads)
+def rests_behind(payloads: Sequence[str]) -> bool:
+    """Whether nothing follows a message of these for a while. A test delays nothing, and a backlog is not
+    spread over many such times, unless it is of blocked calls: an agent makes as many as it likes."""
+    events = [msgspec.json.decode(each)["event"] for each in payloads]
+    if len(events) < MOST_AT_ONCE:
+        return any(event != channels.TEST for event in events)
+    return 2 * events.count("tool.blocked") > len(events)
 
 
 _NOTIFIED: Final = (

@@ -132,6 +132,30 @@ def test_a_flood_is_told_in_few_messages(database_url: str) -> None:
         run(work(receiver))
 
 
+def test_calls_that_an_agent_has_blocked_without_end_are_told_now_and_then(database_url: str) -> None:
+    async def work(receiver: Receiver) -> None:
+        async with bench(database_url, allow=[receiver.place], limits=QUICK, start=False) as b:
+            events = ("tool.blocked", "approval.requested")
+            await b.channels({"hook": receiver.url}, ops=chat(*events, groupSeconds=2))
+            blocked = {"agentId": "mallory", "toolName": "Bash", "reason": "no"}
+
+            def flood(transaction: Transaction) -> None:
+                for _ in range(2 * notices.MOST_AT_ONCE):
+                    transaction.notify("default", "tool.blocked", blocked, "key_of_very_many")
+
+            await b.writer.write(flood)
+            b.worker.start()
+            await asyncio.to_thread(receiver.wait_for, 1)
+            await b.ask("apr_1")
+            await asyncio.to_thread(receiver.wait_for, 2)
+        first, second, *_ = receiver.requests
+        assert second.at - first.at > 1.9
+        assert "mailer wants to call pay" in second.json["blocks"][1]["text"]["text"]  # not behind the rest
+
+    with Receiver() as receiver:
+        run(work(receiver))
+
+
 def test_a_failure_is_tried_again_before_the_quiet_time_is_over(database_url: str) -> None:
     async def work(receiver: Receiver) -> None:
         async with bench(database_url, allow=[receiver.place], limits=QUICK) as b:
