@@ -48,7 +48,7 @@ _CHANGING = (
     *("parent_run_id", "labels", "steps", "flow"),
 )
 """The columns of a run that change."""
-_NTH_NEWEST = "SELECT at FROM rate_hits WHERE bucket = ? AND at > ? ORDER BY at DESC LIMIT 1 OFFSET ?"
+_TOGETHER = 256  # times of calls that are read at once: to find one goes through all that are newer
 _UPDATE_RUN = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in _CHANGING)} WHERE run_no = ?"
 
 
@@ -74,6 +74,8 @@ class Batch:
     """Rate-limit bucket to the calls that count in its window now, or as many as fit."""
     fresh: dict[str, int] = field(default_factory=dict)
     """The same of this batch alone."""
+    times: dict[str, tuple[int, list[float]]] = field(default_factory=dict)
+    """Bucket to times of calls that count in it, newest first, and how many are newer than those."""
     cancelled: set[int] = field(default_factory=set)
     """Numbers of calls that waited for people until this batch ended their run."""
     pending: dict[str, int] = field(default_factory=dict)
@@ -250,8 +252,7 @@ class Batch:
 
     def may_hold(self, key_id: str, most: int) -> bool:
         """Whether one more call of a key may wait for a person, as it does then."""
-        held = self.pending.get(key_id)
-        if held is None:
+        if (held := self.pending.get(key_id)) is None:
             held = self._held(key_id)
         may = held < most
         self.pending[key_id] = held + may
@@ -275,8 +276,12 @@ class Batch:
         newer = limit.limit - 1 - self.fresh.get(bucket, 0)
         if newer >= 0 and self.transaction.assumed is None:
             since = window_start(limit, now) - self._ahead(limit)
-            rows = self.store.rows(_NTH_NEWEST, (bucket, since, newer))
-            now = min(now, rows[0][0]) if rows else now
+            first, times = self.times.get(bucket, (0, []))
+            if not first <= newer < first + len(times):
+                first = max(0, newer - _TOGETHER)
+                times = recorded_calls.newest(self.store, bucket, since, newer + 1 - first, first)
+                self.times[bucket] = first, times
+            now = min(now, *times[newer - first :][:1])
         return now + limit.window_seconds + self._ahead(limit)
 
     def _ahead(self, limit: RateLimit) -> float:
@@ -319,9 +324,8 @@ class Batch:
         if (cleared := self.transaction.counter(OUTPUTS)) and call.decided_at < iso(cleared):
             output = None
         if self.transaction.assumed is not None:
-            self.outcomes.append(
-                (call.call_no, call.tool_call_id, call.completed_at, completion, output, call.flags)
-            )
+            now = (call.call_no, call.tool_call_id, call.completed_at)
+            self.outcomes.append((*now, completion, output, call.flags))
             return
         self.flush_calls()
         self.store.change(

@@ -283,8 +283,9 @@ class Ingestion:
             receipt = report(batch, event, run, ruleset, self._rules_revision(), self._halts)
             self.evaluator.count(event, inheriting + thread_time() - begun_at)
         else:
-            looks = outcome.status != "allowed" and outcome.evaluated.memory is not None
-            begun_at = thread_time() if looks else None  # for what its run has read
+            looks = outcome.evaluated.memory is not None or event.is_limited()
+            # for what its run has read, and when the limits have room again
+            begun_at = thread_time() if looks and outcome.status != "allowed" else None
             call = record_call(batch, event, run, event_no, outcome, self._grants)
             if begun_at is not None:
                 self.evaluator.counted(event, begun_at)

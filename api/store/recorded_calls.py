@@ -29,6 +29,7 @@ _COLUMNS = (
     " WHERE c.organisation_id = ?"
 )
 
+_NEWEST = "SELECT at FROM rate_hits WHERE bucket = ? AND at > ? ORDER BY at DESC LIMIT ? OFFSET ?"
 _COUNTED = "SELECT COUNT(*) FROM (SELECT 1 FROM rate_hits WHERE bucket = ? AND at > ? LIMIT ?) AS hits"
 _RUNS = "SELECT run_no, task, model, agent_context FROM runs WHERE run_no IN"
 
@@ -144,6 +145,11 @@ def counted(store: Database, bucket: str, since: float, most: int) -> int:
     """The calls that count for a limit since a time, up to so many: nobody goes through all that went on
     beyond it."""
     return int(store.rows(_COUNTED, (bucket, since, most))[0][0])
+
+
+def newest(store: Database, bucket: str, since: float, most: int, newer: int) -> list[float]:
+    """The times of calls that count for a limit since a time, newest first, but for those that are newer."""
+    return [at for (at,) in store.rows(_NEWEST, (bucket, since, most, newer))]
 
 
 def bound_to(organisation_id: str, approval_id: str) -> tuple[str, dict[str, Any]] | None:

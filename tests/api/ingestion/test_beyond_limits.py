@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from api.clock import iso, seconds
+from api.database.connection import Database
 from api.ingestion.batch import Batch
+from api.store import recorded_calls
 from tests.harness.application import Service, event
 
 WINDOW = 1_000
@@ -68,3 +70,62 @@ def test_no_more_are_counted_than_fit(
 
     asyncio.run(play())
     assert counted and max(counted) <= 3
+
+
+MANY = {
+    "name": "Three hundred",
+    "action": "block",
+    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "tick"}],
+    "rateLimit": {"limit": 300, "windowSeconds": WINDOW, "per": ["apiKeyId"]},
+}
+
+
+def test_when_there_is_room_again_is_read_for_many_calls_together(
+    tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    newest = recorded_calls.newest
+
+    def noted(store: Database, bucket: str, since: float, most: int, newer: int) -> list[float]:
+        read.append(newer)
+        return newest(store, bucket, since, most, newer)
+
+    monkeypatch.setattr(recorded_calls, "newest", noted)
+
+    async def free(service: Service, first: int, last: int, policy: str) -> list[str]:
+        events = {"events": [called(number) for number in range(first, last)]}
+        found = (await service.call("agent", "POST", "/v1/events/batch", events)).json()["results"]
+        matched = [each["answer"]["matchedPolicies"] for each in found]
+        return [one["freeAt"] for each in matched for one in each if one["policyName"] == policy]
+
+    async def play() -> None:
+        environment = {"GOVERNANCE_DATABASE_URL": database_url}
+        async with Service(tmp_path, [MANY], environment=environment) as service:
+            begun = service.clock()
+            for number in range(3):
+                assert await free(service, 100 * number, 100 * number + 100, MANY["name"]) == []
+                service.clock.advance(7)
+            assert set(await free(service, 300, 350, MANY["name"])) == {iso(begun + WINDOW)}
+
+    asyncio.run(play())
+    assert 0 < len(read) <= 4, "one for each commit that the calls took"
+
+
+def test_of_held_calls_each_knows_when_there_is_room_again(tmp_path: Path, database_url: str) -> None:
+    """Each of them counts, so that of the next one another call must go."""
+    held = MANY | {"action": "require_approval", "rateLimit": {"limit": 300, "windowSeconds": WINDOW}}
+
+    async def play() -> None:
+        environment = {"GOVERNANCE_DATABASE_URL": database_url}
+        async with Service(tmp_path, [held], environment=environment) as service:
+            times = []
+            for number in range(300):
+                times.append(service.clock())
+                await service.call("agent", "POST", "/v1/events", called(number))
+                service.clock.advance(1)
+            events = {"events": [called(number) for number in range(300, 590)]}
+            found = (await service.call("agent", "POST", "/v1/events/batch", events)).json()["results"]
+            free = [each["answer"]["matchedPolicies"][0]["freeAt"] for each in found]
+            assert free == [iso(at + WINDOW) for at in times[:290]]
+
+    asyncio.run(play())
