@@ -261,7 +261,8 @@ class Ingestion:
             if evaluated is None:
                 return PutOff(event)
             halt = self._halts.covering(known_run.organisation_id, known_run.agent_id, known_run.run_id)
-            begun_at = thread_time() if self._grants else None
+            is_limited = event.is_limited()
+            begun_at = thread_time() if self._grants or is_limited else None
             outcome = decide(batch, event, known_run, evaluated, halt, self._grants)
             if begun_at is not None:
                 self.evaluator.counted(event, begun_at)
@@ -283,7 +284,7 @@ class Ingestion:
             receipt = report(batch, event, run, ruleset, self._rules_revision(), self._halts)
             self.evaluator.count(event, inheriting + thread_time() - begun_at)
         else:
-            looks = outcome.evaluated.memory is not None or event.is_limited()
+            looks = outcome.evaluated.memory is not None or is_limited
             # for what its run has read, and when the limits have room again
             begun_at = thread_time() if looks and outcome.status != "allowed" else None
             call = record_call(batch, event, run, event_no, outcome, self._grants)

@@ -21,7 +21,7 @@ from api.ingestion.event import Incoming
 from api.ingestion.pipeline import Ingestion
 from api.ingestion.quotas import MOST_OF_REPORTS, ProcessorTime
 from api.ingestion.turns import RESTS, Turns
-from api.store import run_values
+from api.store import recorded_calls, run_values
 from engine.flow.memory import NO_VALUES, SeenValues
 from engine.model import ToolDeclaration
 from tests.api.ingestion.test_flow import TARGETS
@@ -157,6 +157,33 @@ def test_what_is_done_for_stopped_calls_and_sub_runs_counts(
             assert plain["toolCallStatus"] == below["toolCallStatus"] == "allowed"
 
     asyncio.run(play())
+
+
+def test_the_calls_that_a_limit_counts_count_as_time_of_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has a limit of very many calls has them gone through at each call."""
+    taken: list[float] = []
+    counted = recorded_calls.counted
+
+    def slow(*arguments: Any) -> int:
+        begun = time.thread_time()
+        while time.thread_time() < begun + 0.05:
+            pass
+        return counted(*arguments)
+
+    monkeypatch.setattr(recorded_calls, "counted", slow)
+    monkeypatch.setattr(Evaluator, "count", lambda self, event, seconds: taken.append(seconds))
+    limit = {"limit": 2, "windowSeconds": 60}
+    ticks = [{"field": "toolName", "operator": "equals", "value": "tick"}]
+    policy = {"name": "Two", "action": "block", "matchConditions": ticks, "rateLimit": limit}
+
+    async def play() -> None:
+        async with Service(tmp_path, [policy], live=True) as service:
+            await told(service, call(1, "r", "tick", {}))
+
+    asyncio.run(play())
+    assert max(taken, default=0.0) >= 0.05
 
 
 def test_what_a_sub_run_is_handed_on_counts_as_bytes_of_its_key(tmp_path: Path) -> None:
