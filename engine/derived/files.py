@@ -60,13 +60,18 @@ _SENT_FILES: Final = word_set("file files filename filenames")
 _FILE_NAME: Final = re.compile(r"(?![a-z]+://)[^\s@]{1,250}\.[A-Za-z0-9]{1,5}", re.IGNORECASE)
 
 
-_PATCHING: Final = ("apply_patch", "patch", "git")
+_PATCHING: Final = ("apply_patch", "applypatch", "patch", "git")
 """Programs that are given patches."""
-_PATCH: Final = re.compile(r"\s*(?:\*\*\* Begin Patch|diff --git |Index: |--- \S[^\n]*+\n\+\+\+ )")
+_PATCH: Final = re.compile(
+    r"\s*(?:(?:<<\S*\s*)?\*\*\* Begin Patch|diff --git |Index: |--- \S[^\n]*+\n\+\+\+ )"
+)
+"""Codex takes the words of a shell around its patch for none of it."""
 _PATCHED: Final = re.compile(
-    r"^(?:\*\*\* (Add File|Update File|Delete File|Move to): |(?:---|\+\+\+) (?:[ab]/)?)([^\t\n]+)",
+    r"^(?:[^\S\n]*+\*\*\* (Add File|Update File|Delete File|Move to): ([^\n]+)"
+    r"|(?:---|\+\+\+) (?:[ab]/)?([^\t\n]+))",
     re.MULTILINE,
 )
+"""Blanks may stand before a header of Codex, and a tab in its path."""
 
 
 _CONTENT: Final = frozenset(
@@ -171,6 +176,8 @@ def files_of(
         if tool.kind == "code":
             _add_code(files, value)
     for command in commands:
+        if tool.kind != "shell" and not command.program.strip("*"):
+            continue  # an item of a list, or a schedule of cron
         for use, word in _uses_of_command(command):
             if command.folders:
                 files.add_from(command.folders, use, word)
@@ -217,8 +224,8 @@ def _patched(text: str) -> Iterable[tuple[Use, str]]:
     """The files that a patch changes; nothing of a text that is none."""
     if not _is_patch(text):
         return
-    for verb, path in _PATCHED.findall(text):
-        yield ("deletes" if verb == "Delete File" else "writes"), path
+    for verb, path, changed in _PATCHED.findall(text):
+        yield ("deletes" if verb == "Delete File" else "writes"), path.rstrip() or changed
 
 
 def _add_code(files: Files, text: str) -> None:

@@ -51,6 +51,7 @@ COMMANDS: list[tuple[str, str, list[str]]] = [
     ('Copy-Item "$env:APPDATA\\a b\\c" C:\\t', "reads", ["$env:APPDATA/a b/c"]),
     ("git clean -fdx", "deletes", ["**/?*"]),
     ("/bin/r? -rf /", "deletes", ["/"]),
+    ("applypatch <<'E'\n*** Begin Patch\n  *** Delete File: a\n*** End Patch\nE", "deletes", ["a"]),
     ("python3 -c \"import shutil; shutil.rmtree('/')\"", "deletes", ["/"]),
     ("python3 -c \"import shutil, os; shutil.rmtree(os.path.expanduser('~'))\"", "deletes", ["~"]),
     ("python3 -c \"import shutil; shutil.rmtree('/et' + 'c')\"", "deletes", ["/etc"]),
@@ -202,6 +203,18 @@ CALLS: list[tuple[str, Any, str, list[str]]] = [
     ("move_file", {"source": "a/b", "destination": "/tmp/c"}, "deletes", ["a/b"]),
     ("move_file", {"source": "a/b", "destination": "/tmp/c"}, "writes", ["/tmp/c"]),
     ("delete_file", {"paths": ["/a//b", "'c'"]}, "deletes", ["/a/b", "c"]),
+    *(
+        ("write_file", {"command": patch}, "writes", ["/x/a"])
+        for patch in (
+            "  *** Begin Patch\n\u00a0 *** Add File: /x/a \n+x\n *** End Patch",
+            "<<'EOF'\n*** Begin Patch\r\n*** Add File: /x/a\r\n+x\r\n*** End Patch\nEOF",
+            "<<EOF\n*** Begin Patch\n*** Move to: /x/a\n*** End Patch\nEOF",
+            "--- /x/a\t2026\n+++ /x/a\t2026\n@@ -0,0 +1 @@\n+x",
+        )
+    ),
+    ("write_file", {"input": "*** Begin Patch\n*** Add File: x\t/../../e\n+x"}, "writes", ["../e"]),
+    ("frobnicate", {"text": "* /etc\n* /usr", "schedule": "* * * * *"}, "deletes", []),
+    ("bash", {"command": "* -rf /"}, "deletes", ["/"]),
     ("frobnicate", {"path": "/x"}, "reads", ["/x"]),
     ("frobnicate", {"path": "/x"}, "writes", ["/x"]),
     ("frobnicate", {"path": "/x"}, "deletes", []),
