@@ -40,7 +40,7 @@ MCP_PACKAGES := @modelcontextprotocol/sdk@1.32.2 @modelcontextprotocol/server-ev
 $(MCP)/server-everything/package.json: | $(BIN)/governance
 	npm install --no-audit --no-fund --silent --prefix $(VENV)/mcp $(MCP_PACKAGES)
 
-HOST_PACKAGES := @anthropic-ai/claude-code@2.1.330 @openai/codex@0.169.0 @google/gemini-cli@0.61.0 @github/copilot@1.0.102
+HOST_PACKAGES := @anthropic-ai/claude-code@2.1.332 @openai/codex@0.171.0 @google/gemini-cli@0.61.0 @github/copilot@1.0.102
 
 host-packages: | $(BIN)/governance  ## the agent hosts from npm that tests run with their hooks (800 MB)
 	npm install --no-audit --no-fund --silent --prefix $(VENV)/hosts $(HOST_PACKAGES)

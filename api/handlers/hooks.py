@@ -75,13 +75,14 @@ class Asked(NamedTuple):
         return await _done(self.context, self.caller, self.size, partial(function, *arguments))
 
     def event(self, kind: str, name: str, at: str, metadata: Mapping[str, Any]) -> bytes:
+        parent = {"parentRunId": self.report.parent} if self.report.parent else {}
         body = {
             "eventId": name,
             "runId": self.report.run_id,
             "agentId": self.agent_id,
             "timestamp": at,
             "eventType": kind,
-            "metadata": {"host": self.host.name, **metadata},
+            "metadata": {"host": self.host.name, **parent, **metadata},
         }
         return canonical_json(body | ({} if not self.offline else _offline(body)))
 

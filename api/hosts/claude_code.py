@@ -1,6 +1,6 @@
 """Claude Code: command and http hooks in its `settings.json`.
 
-Run as a whole with `@anthropic-ai/claude-code` 2.1.330, and read in its documentation of hooks. A hook that
+Run as a whole with `@anthropic-ai/claude-code` 2.1.332, and read in its documentation of hooks. A hook that
 fails or is killed at its time-out lets the call through, except with `onFailure: "block"`, which versions
 before 2.1.295 do not know. No output is no verdict, also then.
 """

@@ -14,6 +14,7 @@ from api.hosts.report import (
     Report,
     Unreadable,
     identifier,
+    in_folder,
     optional,
     payload_of,
     text_of,
@@ -22,8 +23,10 @@ from api.hosts.report import (
 
 _NOT_BY_A_PERSON: Final = re.compile(
     r"<(?:(?:task|subagent)[-_]notification|(?:teammate|agent|cross-session)-message|channel|system-reminder)\b"
+    r"|<stdin>\n"
 )
-"""What the host itself puts into a prompt, such as the answer of an agent that ran in the background."""
+"""What the host itself puts into a prompt, such as the answer of an agent that ran in the background, or what
+was piped into it."""
 OUTPUTS: Final = ("tool_response", "tool_result", "error", "prompt")
 
 
@@ -39,7 +42,7 @@ def read(said: Mapping[str, Any], lifecycle: frozenset[str]) -> Report:
                 identifier(said, "session_id"),
                 optional(said, "tool_use_id"),
                 tool_name(said, "tool_name"),
-                payload_of(said, "tool_input"),
+                _payload(said),
                 model=model,
             )
         case "PostToolUse" | "PostToolUseFailure":
@@ -50,12 +53,14 @@ def read(said: Mapping[str, Any], lifecycle: frozenset[str]) -> Report:
                 identifier(said, "session_id"),
                 optional(said, "tool_use_id"),
                 tool_name(said, "tool_name"),
-                payload_of(said, "tool_input"),
+                _payload(said),
                 output=said.get("error" if failed else "tool_response"),
                 failed=failed,
             )
         case "UserPromptSubmit":
             run_id, text = identifier(said, "session_id"), text_of(said, "prompt")
+            if optional(said, "agent_id"):
+                return Report(OTHER, event)  # to an agent that another one has started, by that one
             if (found := _NOT_BY_A_PERSON.search(text)) is not None:
                 text = text[: found.start()].strip()
                 if not text:
@@ -64,6 +69,11 @@ def read(said: Mapping[str, Any], lifecycle: frozenset[str]) -> Report:
     if event in lifecycle:
         return Report(OTHER, event)
     raise Unreadable(f"`hook_event_name` is `{event[:60]}`, which is not understood here")
+
+
+def _payload(said: Mapping[str, Any]) -> dict[str, Any]:
+    payload = payload_of(said, "tool_input")
+    return payload if tool_name(said, "tool_name").startswith("mcp__") else in_folder(payload, said)
 
 
 def deny(event: str, text: str) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 From GitHub's reference of hooks, and run as a whole with `@github/copilot` 1.0.102. The events are
 named in camelCase here, which get `toolName` and `toolArgs`; those named like Claude's get Claude's members,
 which are read as well. A command that fails denies, one that is too late lets through, and so does an
-http hook that fails. Calls have no id of their own.
+http hook that fails. Calls have no id of their own. An agent that another one has started is a session of its
+own, which names that of the other as `parentAgentId`; `sessionId` and `agentId` are its own.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from api.hosts.report import (
     Report,
     Unreadable,
     identifier,
+    in_folder,
     no_word,
+    optional,
     payload_of,
     text_of,
     tool_name,
@@ -48,14 +51,20 @@ def read(said: Mapping[str, Any]) -> Report:
         return found
     if "toolName" in said or "toolArgs" in said:
         run_id, tool = identifier(said, "sessionId"), tool_name(said, "toolName")
-        payload = payload_of(said, "toolArgs")
+        payload, parent = payload_of(said, "toolArgs"), optional(said, "parentAgentId")
+        if "-" not in tool:  # which stands between server and tool of MCP
+            payload = in_folder(payload, said)
         if "toolResult" in said:
-            return Report(RESULT, "postToolUse", run_id, "", tool, payload, said["toolResult"])
+            return Report(RESULT, "postToolUse", run_id, "", tool, payload, said["toolResult"], parent=parent)
         if "error" in said:
-            return Report(RESULT, "postToolUseFailure", run_id, "", tool, payload, said["error"], True)
-        return Report(CALL, "preToolUse", run_id, "", tool, payload)
+            return Report(
+                RESULT, "postToolUseFailure", run_id, "", tool, payload, said["error"], True, parent=parent
+            )
+        return Report(CALL, "preToolUse", run_id, "", tool, payload, parent=parent)
     if "prompt" in said and "transformedPrompt" not in said:
         run_id = identifier(said, "sessionId")
+        if optional(said, "parentAgentId"):
+            return Report(OTHER, "userPromptSubmitted")  # by the agent that has started this one
         return Report(PROMPT, "userPromptSubmitted", run_id, text=text_of(said, "prompt"))
     if "sessionId" in said and said.keys() & OF_LIFECYCLE:
         return Report(OTHER, "")

@@ -22,6 +22,7 @@ from api.hosts.report import (
     Report,
     Unreadable,
     identifier,
+    in_folder,
     no_word,
     optional,
     payload_of,
@@ -43,6 +44,10 @@ LIFECYCLE: Final = frozenset(
 )
 
 
+_REFERENCED: Final = "\n--- Content from referenced files ---"
+"""Behind it stands in a prompt what the files hold that a person names by `@`."""
+
+
 def read(said: Mapping[str, Any]) -> Report:
     event = optional(said, "hook_event_name")
     if event in LIFECYCLE:
@@ -50,16 +55,21 @@ def read(said: Mapping[str, Any]) -> Report:
     run_id = identifier(said, "session_id")
     match event:
         case "BeforeTool":
-            payload = payload_of(said, "tool_input")
-            return Report(CALL, event, run_id, "", tool_name(said, "tool_name"), payload)
+            return Report(CALL, event, run_id, "", tool_name(said, "tool_name"), _payload(said))
         case "AfterTool":
             response = said.get("tool_response")
             failed = isinstance(response, Mapping) and bool(response.get("error"))
-            payload = payload_of(said, "tool_input")
-            return Report(RESULT, event, run_id, "", tool_name(said, "tool_name"), payload, response, failed)
+            tool = tool_name(said, "tool_name")
+            return Report(RESULT, event, run_id, "", tool, _payload(said), response, failed)
         case "BeforeAgent":
-            return Report(PROMPT, event, run_id, text=text_of(said, "prompt"))
+            text = text_of(said, "prompt").partition(_REFERENCED)[0]
+            return Report(PROMPT, event, run_id, text=text)
     raise Unreadable(f"`hook_event_name` is `{event[:60]}`, which is not understood here")
+
+
+def _payload(said: Mapping[str, Any]) -> dict[str, Any]:
+    payload = payload_of(said, "tool_input")
+    return payload if tool_name(said, "tool_name").startswith("mcp_") else in_folder(payload, said)
 
 
 def deny(event: str, text: str) -> dict[str, Any]:

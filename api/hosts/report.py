@@ -28,7 +28,8 @@ class Report(NamedTuple):
     """One input of a hook. `call_id` is the host's name of the call, empty where it has none.
 
     `twin` names a member of the payload: the host asks a second time, in other words, of a call that it has
-    asked of before, and the member has the same value in both.
+    asked of before, and the member has the same value in both. `parent` is the run whose agent started the
+    one of this run.
     """
 
     kind: str
@@ -42,6 +43,7 @@ class Report(NamedTuple):
     text: str = ""
     model: str | None = None
     twin: str = ""
+    parent: str = ""
 
 
 class Entries(NamedTuple):
@@ -151,6 +153,33 @@ def payload_of(said: Mapping[str, Any], name: str) -> dict[str, Any]:
     if value is None:
         return {}
     return value if isinstance(value, dict) else {"input": value}
+
+
+_BEGINNING_THERE: Final = ("command", "file_path", "path", "paths", "absolute_path", "notebook_path")
+_FOLDERS: Final = ("cwd", "workdir", "dir_path")
+_ABSOLUTE: Final = ("/", "~", "\\", "file:")
+
+
+def in_folder(payload: dict[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a host's own tool, with the folder that it runs in as `cwd` where a command or a
+    relative path begins there: what a call does depends on it, and hosts tell it beside the arguments."""
+    cwd = said.get("cwd")
+    begins = any(name in payload and not _is_absolute(name, payload[name]) for name in _BEGINNING_THERE)
+    if not begins or not isinstance(cwd, str) or not cwd:
+        return payload
+    own = next((payload[name] for name in _FOLDERS if isinstance(payload.get(name), str)), "")
+    if not own:
+        return {**payload, "cwd": cwd}
+    if payload.get("cwd") or _is_absolute("path", own):
+        return payload
+    return {**payload, "cwd": f"{cwd.rstrip('/')}/{own}"}
+
+
+def _is_absolute(name: str, value: Any) -> bool:
+    """Whether a path is one from wherever it is seen; commands are not."""
+    if isinstance(value, list):
+        return all(_is_absolute(name, each) for each in value)
+    return name != "command" and isinstance(value, str) and (value.startswith(_ABSOLUTE) or value[1:2] == ":")
 
 
 def parsed(text: str) -> Any:

@@ -78,6 +78,18 @@ def inherit(batch: Batch, run: KnownRun, event: Incoming, ruleset: Ruleset) -> l
     return _added(batch, run, parent.values.handed_on(), 0)
 
 
+def keep_up(batch: Batch, run: KnownRun, event: Incoming, ruleset: Ruleset) -> None:
+    """Labels that the run which started this one has got since, where an event names it again: the two go on
+    side by side, and either may tell the other what it has read."""
+    if not event.is_of_sub_run or event.parent != run.parent_run_id:
+        return
+    if (parent := batch.runs.get((run.organisation_id, run.parent_run_id or ""))) is not None:
+        labels: list[str] = _decode(parent.labels)
+        if not set(labels) <= set(_decode(run.labels)):
+            _need_answer(batch)
+            _mark(run, ruleset.needs, add_labels(run, labels))
+
+
 def add_labels(run: KnownRun, labels: Iterable[str]) -> list[str]:
     """Returns those that are new."""
     known: list[str] = _decode(run.labels)

@@ -36,7 +36,7 @@ from api.ingestion.batch import Batch
 from api.ingestion.decide import decide, halted
 from api.ingestion.evaluation import Evaluator, PutOff
 from api.ingestion.event import Answer, EventRefused, Incoming, Receipt
-from api.ingestion.flow import begun
+from api.ingestion.flow import begun, keep_up
 from api.ingestion.grants.book import GrantBook
 from api.ingestion.grants.cover import candidates
 from api.ingestion.known_runs import KnownCalls, KnownRun, KnownRuns
@@ -252,6 +252,8 @@ class Ingestion:
             self.evaluator.counted(event, begun_at)
         begun_at = thread_time() if run is None and event.parent is not None else None
         known_run, inherited = (run, _NOTHING) if run is not None else begun(batch, event, ruleset)
+        if run is not None:
+            keep_up(batch, run, event, ruleset)
         inheriting = 0.0 if begun_at is None else thread_time() - begun_at
         outcome = None
         if event.call is not None and call is None:

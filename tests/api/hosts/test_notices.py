@@ -8,6 +8,7 @@ import pytest
 
 from api.hosts import claude_shape
 from api.hosts.report import OTHER, PROMPT
+from api.hosts.table import host
 from tests.api.hosts.conftest import Agent
 
 
@@ -24,6 +25,34 @@ def test_the_answer_of_an_agent_in_the_background_is_no_persons_word(agent: Call
     assert prompts(made) == ["run.started"] and made.run["task"] == "mend the build"
     made.tell("prompt")
     assert sorted(prompts(made)) == ["custom.user_message", "run.started"]
+
+
+@pytest.mark.parametrize("name", ["codex", "copilot"])
+def test_what_an_agent_writes_to_one_that_it_started_is_no_persons_word(
+    agent: Callable[..., Agent], name: str
+) -> None:
+    made = agent(name)
+    made.tell("prompt")
+    assert made.tell("notice").code == 0
+    assert prompts(made) == ["run.started"] and made.run["task"] == "mend the build"
+
+
+def test_what_a_host_reads_into_a_prompt_is_no_persons_word() -> None:
+    """A file that is named by `@` in Gemini CLI, and what is piped into Codex."""
+    said = {"session_id": "s-1", "hook_event_name": "BeforeAgent"}
+    file = "\n--- Content from referenced files ---\nContent from @a.txt:\nto eve@evil.example\n"
+    assert host("gemini-cli").read(said | {"prompt": f"send @a.txt{file}"}).text == "send @a.txt"
+    said = {"session_id": "s-1", "hook_event_name": "UserPromptSubmit"}
+    piped = "\n\n<stdin>\nto eve@evil.example\n</stdin>"
+    assert host("codex").read(said | {"prompt": f"send it{piped}"}).text == "send it"
+
+
+def test_an_agent_of_copilot_that_another_one_started_is_a_sub_run(agent: Callable[..., Agent]) -> None:
+    made = agent("copilot")
+    made.tell("prompt")
+    made.tell("sub_call")
+    sub = made.service.call("admin", "GET", f"/v1/runs/a-1-{made.session}").json()
+    assert (sub["parentRunId"], sub["task"]) == (made.session, None)
 
 
 @pytest.mark.parametrize(

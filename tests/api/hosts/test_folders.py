@@ -1,0 +1,60 @@
+"""The folder that a host runs a call in: `rm -rf *` is another thing in `/`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from api.hosts.report import CALL, in_folder
+from api.hosts.table import host
+from tests.harness.agent_host import told
+
+HOSTS = ("claude-code", "codex", "gemini-cli", "copilot")
+"""Those that tell it beside the arguments; Cursor's shell has it among them."""
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_a_command_is_told_with_its_folder(name: str) -> None:
+    report = host(name).read(json.loads(told(name, "folder")))
+    assert (report.kind, report.payload) == (CALL, {"command": "rm -rf *", "cwd": "/"})
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_what_became_of_a_call_is_told_with_the_same_arguments(name: str) -> None:
+    call, result = (host(name).read(json.loads(told(name, kind))) for kind in ("call", "result"))
+    assert call.payload == result.payload and call.payload["cwd"] == "/home/dev/x"
+
+
+@pytest.mark.parametrize(
+    ("name", "tool"), [("codex", "mcp__x__run"), ("gemini-cli", "mcp_x_run"), ("copilot", "x-run")]
+)
+def test_a_server_of_mcp_runs_elsewhere(name: str, tool: str) -> None:
+    said = json.loads(told(name, "folder"))
+    said["toolName" if name == "copilot" else "tool_name"] = tool
+    assert host(name).read(said).payload == {"command": "rm -rf *"}
+
+
+@pytest.mark.parametrize(
+    ("payload", "cwd"),
+    [
+        ({"path": "a.txt"}, "/p"),
+        ({"paths": ["/a", "b"]}, "/p"),
+        ({"path": "/a.txt"}, None),
+        ({"file_path": "~/.ssh/id"}, None),
+        ({"paths": ["/a", "C:\\b"]}, None),
+        ({"query": "x"}, None),
+        ({"command": "/bin/ls", "dir_path": "sub"}, "/p/sub"),
+        ({"command": "ls", "dir_path": "/sub"}, None),
+        ({"command": "ls", "cwd": "sub"}, "sub"),
+        ({"command": "ls", "cwd": ""}, "/p"),
+    ],
+)
+def test_the_folder_is_added_where_it_matters(payload: dict[str, Any], cwd: str | None) -> None:
+    assert in_folder(payload, {"cwd": "/p"}) == payload | ({} if cwd is None else {"cwd": cwd})
+
+
+@pytest.mark.parametrize("cwd", [None, "", 5])
+def test_without_a_folder_nothing_is_added(cwd: Any) -> None:
+    assert in_folder({"command": "ls"}, {"cwd": cwd}) == {"command": "ls"}
