@@ -212,11 +212,12 @@ def _not_decided(error: ApiError) -> Verdict:
 
 async def _prompt(asked: Asked) -> None:
     """What the user wrote: the first is the run's task."""
-    report = asked.report
-    if await asked.look(hook_calls.has_task, asked.caller, report.run_id):
-        await asked.tell(SAID, {"message": report.text})
-    else:
-        await asked.tell("run.started", {"task": report.text, "model": report.model})
+    report, place = asked.report, (asked.context.id_index, asked.caller, asked.report.run_id)
+    if await asked.look(hook_calls.has_scheduled, *place, asked.host.schedules, report.text):
+        return
+    has_task = await asked.look(hook_calls.has_task, asked.caller, report.run_id)
+    said = {"message": report.text} if has_task else {"task": report.text, "model": report.model}
+    await asked.tell(SAID if has_task else "run.started", said)
 
 
 async def _result(asked: Asked) -> None:

@@ -42,6 +42,7 @@ HOST: Final = Host(
     probe=claude_shape.probe("governance-doctor", PROBE),
     default_timeout=600,
     outputs=claude_shape.OUTPUTS,
+    schedules=("CronCreate", "ScheduleWakeup"),
     entries=Entries(
         user=".claude/settings.json",
         project=".claude/settings.json",

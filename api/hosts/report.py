@@ -80,6 +80,8 @@ class Host(NamedTuple):
     entries: Entries
     outputs: tuple[str, ...]
     """Members of its input that may be told shorter: what a call gave, what a person wrote."""
+    schedules: tuple[str, ...] = ()
+    """Tools whose `prompt` comes back later as if a person had written it."""
 
 
 def no_word(event: str) -> dict[str, Any]:

@@ -33,6 +33,8 @@ STATE: Final = "governance."
 STATE_SECONDS: Final = 3600.0
 MOST_REMEMBERED: Final = 10_000
 PROGRESS_SECONDS: Final = 10.0
+QUICKEST_SECONDS: Final = 0.5
+"""In which nobody reads a question: a client without a person says no to each by itself."""
 
 
 _T = TypeVar("_T")
@@ -252,8 +254,10 @@ class Governor:
                 start(_tick(person, call.progress_token, decision))
             if not call.modern and (modes := person.elicitation()) is not None:
                 asked = start(person.elicit(elicitation(decision, modes)))
+                begun = time.monotonic()
                 await asyncio.wait((outcome, asked, gone), return_when=asyncio.FIRST_COMPLETED)
-                if not outcome.done() and _gave_up(asked):
+                by_a_person = time.monotonic() - begun >= QUICKEST_SECONDS
+                if not outcome.done() and by_a_person and _gave_up(asked):
                     return True, decision
             await asyncio.wait((outcome, gone), return_when=asyncio.FIRST_COMPLETED)
             return False, await outcome if outcome.done() else decision

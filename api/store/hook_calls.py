@@ -18,6 +18,8 @@ from api.store.review.reading import is_own
 
 MOST: Final = 5
 """The newest of them that are looked at."""
+MOST_SCHEDULED: Final = 100
+"""The same of calls that put a prompt off."""
 
 
 class HostCall(msgspec.Struct, frozen=True):
@@ -55,12 +57,23 @@ def calls_of_tool(id_index: IdIndex, caller: Caller, run_id: str, tool_name: str
     return _newest(id_index, caller, run_id, CallTable.tool_name == tool_name, payloads=True)
 
 
+def has_scheduled(
+    id_index: IdIndex, caller: Caller, run_id: str, tool_names: tuple[str, ...], text: str
+) -> bool:
+    """Whether a call of one of these tools has put the text off until later, to come back as a prompt."""
+    chosen = CallTable.tool_name.in_(tool_names)
+    calls = (
+        _newest(id_index, caller, run_id, chosen, payloads=True, most=MOST_SCHEDULED) if tool_names else []
+    )
+    return any(str(call.payload.get("prompt")).strip() == text.strip() for call in calls)
+
+
 def find_call(id_index: IdIndex, caller: Caller, run_id: str, tool_call_id: str) -> HostCall | None:
     return next(iter(_newest(id_index, caller, run_id, CallTable.tool_call_id == tool_call_id)), None)
 
 
 def _newest(
-    id_index: IdIndex, caller: Caller, run_id: str, chosen: Any, *, payloads: bool = False
+    id_index: IdIndex, caller: Caller, run_id: str, chosen: Any, *, payloads: bool = False, most: int = MOST
 ) -> list[HostCall]:
     run = _run(caller, run_id)
     if run is None:
@@ -78,7 +91,7 @@ def _newest(
     rows = (
         query.where(id_index.calls_of([run.run_no]) & chosen)
         .order_by(CallTable.decided_at.desc(), CallTable.call_no.desc())
-        .limit(MOST)
+        .limit(most)
         .tuples()
     )
     return [

@@ -27,6 +27,16 @@ def test_the_answer_of_an_agent_in_the_background_is_no_persons_word(agent: Call
     assert sorted(prompts(made)) == ["custom.user_message", "run.started"]
 
 
+def test_a_prompt_that_an_agent_has_scheduled_is_no_persons_word(agent: Callable[..., Agent]) -> None:
+    made = agent("claude-code")
+    made.tell("prompt")
+    made.tell("schedule")
+    made.tell("scheduled")
+    assert "custom.user_message" not in prompts(made)
+    made.tell("prompt")
+    assert "custom.user_message" in prompts(made)
+
+
 @pytest.mark.parametrize("name", ["codex", "copilot"])
 def test_what_an_agent_writes_to_one_that_it_started_is_no_persons_word(
     agent: Callable[..., Agent], name: str

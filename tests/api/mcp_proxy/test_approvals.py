@@ -150,8 +150,29 @@ async def test_a_server_cannot_answer_what_the_client_is_asked(tmp_path: Path) -
     assert any("nothing of this id was asked" in each for each in proxy.warnings)
 
 
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+def test_a_client_that_answers_by_itself_leaves_the_call_waiting(action: str, tmp_path: Path) -> None:
+    """As Claude Code does with `-p` (`cancel`, 15 ms) and Copilot (`decline`, 1 ms)."""
+
+    async def told() -> None:
+        run = ScriptedRun("awaiting_approval")
+        async with Proxy(run, TOOLS, pins=tmp_path) as proxy:
+            await handshake(proxy, elicitation={})
+            await proxy.say(call(1, "wire", amount=1))
+            await proxy.say({"id": (await proxy.to_client())["id"], "result": {"action": action}})
+            assert await proxy.nothing_reached_the_server()
+            run.later.set_result("allowed")
+            assert (await proxy.to_server())["method"] == "tools/call"
+
+    asyncio.run(told())
+
+
 @pytest.mark.parametrize("action", ["decline", "cancel", "approve", None])
-def test_whoever_does_not_accept_gives_the_call_up(action: str | None, tmp_path: Path) -> None:
+def test_whoever_does_not_accept_gives_the_call_up(
+    action: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.mcp_proxy.governor.QUICKEST_SECONDS", 0)
+
     async def told() -> None:
         run = ScriptedRun("awaiting_approval")
         async with Proxy(run, TOOLS, pins=tmp_path) as proxy:
