@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 MOST_OF_ID: Final = 200
@@ -80,6 +81,8 @@ class Host(NamedTuple):
     entries: Entries
     outputs: tuple[str, ...]
     """Members of its input that may be told shorter: what a call gave, what a person wrote."""
+    skipped: Callable[[Path, Mapping[str, Any]], str] | None = None
+    """Why the host would not run an entry of its settings, though it stands there; or nothing."""
     schedules: tuple[str, ...] = ()
     """Tools whose `prompt` comes back later as if a person had written it."""
 

@@ -258,6 +258,8 @@ def _judged(hook: InstalledHook, output: bytes, error: bytes, again: str) -> Dia
     except ValueError:
         said = None
     if said == hook.host.deny(event, PROBED):
+        if hook.host.skipped is not None and (why := hook.host.skipped(hook.file, hook.entry)):
+            return Diagnosis(NOTE, hook.host.name, f"{hook.file}: a probe was denied, but {why}")
         return Diagnosis(GOOD, hook.host.name, f"{hook.file}: a probe was denied, the gate is live")
     text = (output + error).decode(errors="replace").strip()[:500]
     return Diagnosis(

@@ -10,6 +10,7 @@ import pytest
 
 from api import cli
 from api.cli.commands import doctor
+from api.hosts import codex
 from api.hosts.table import NAMES, host
 from tests.harness.receiver import Receiver
 from tests.harness.running_service import Served
@@ -46,12 +47,40 @@ def test_all_is_well(home: Path, service: Served, capsys: Any) -> None:
         "clock": "ok",
         "API key": "note",
         **dict.fromkeys(NAMES, "ok"),
+        "codex": "note",
     }
     assert "bound to no agent" in rows["API key"][1]
-    assert all("the gate is live" in rows[name][1] for name in NAMES)
-    assert cli.main(["doctor", "codex"]) == 0
+    assert all("the gate is live" in rows[name][1] for name in NAMES if name != "codex")
+    assert cli.main(["doctor", "cursor"]) == 0
     assert "the gate is live" in capsys.readouterr().out
     assert service.call("agent", "GET", "/v1/runs/governance-doctor").status_code == 404
+
+
+def test_a_hook_that_codex_was_not_told_to_trust_is_not_called_live(home: Path, capsys: Any) -> None:
+    assert cli.main(["hook", "install", "codex"]) == 0
+    verdict, text = found(capsys, "codex")[1]["codex"]
+    assert verdict == "note" and "skips it" in text and "/hooks" in text
+    file = home / ".codex" / "hooks.json"
+    group = json.loads(file.read_text())["hooks"]["PreToolUse"][0]
+    entry = group["hooks"][0]
+    digest = codex._digest(group, entry)
+    trusted = f'[hooks.state."{file}:pre_tool_use:0:0"]\ntrusted_hash = "{digest}"\n'
+    (home / ".codex" / "config.toml").write_text(trusted)
+    assert found(capsys, "codex")[1]["codex"][0] == "ok"
+    (home / ".codex" / "config.toml").write_text(f"{trusted}enabled = false\n")
+    assert found(capsys, "codex")[1]["codex"][0] == "note"
+    (home / ".codex" / "config.toml").write_text(trusted)
+    assert cli.main(["hook", "install", "codex", "--timeout", "200"]) == 0
+    assert found(capsys, "codex")[1]["codex"][0] == "note", "the entry is another one than was trusted"
+
+
+def test_the_digest_of_a_hook_is_that_of_codex() -> None:
+    """As `hooks/list` of `codex app-server` 0.171.0 gives it."""
+    entry = {"type": "command", "command": "true", "timeout": 300}
+    assert (
+        codex._digest({"hooks": [entry]}, entry)
+        == "sha256:28150fdb74b93730e9cbf5b62ba0350f6418a80992a93c7922ccf88084abbbee"
+    )
 
 
 def test_a_key_for_another_agent_is_found(home: Path, service: Served, capsys: Any, monkeypatch: Any) -> None:
