@@ -10,6 +10,7 @@ another one has started have an `agent_id`. `write_stdin` is asked of nobody.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -40,7 +41,8 @@ def skipped(file: Path, entry: Mapping[str, Any]) -> str:
             for other, each in enumerate(group["hooks"])
             if each == entry
         )
-        config = tomllib.loads((file.parent / "config.toml").read_text(encoding="utf-8"))
+        home = Path(os.environ.get("CODEX_HOME") or Path.home() / ".codex")
+        config = tomllib.loads((home / "config.toml").read_text(encoding="utf-8"))
         states = [
             state for key, state in config["hooks"]["state"].items() if key.endswith(f"{file.name}{place}")
         ]
@@ -81,6 +83,7 @@ HOST: Final = Host(
         decides={"PreToolUse": {"type": "command"}},
         reports={"PostToolUse": {"type": "command"}, "UserPromptSubmit": {"type": "command"}},
         home="CODEX_HOME",
+        trust="start `codex` in it once and trust it",
         notes=(
             "start Codex and trust the hook with `/hooks`: until then, and after each change, Codex skips it",
             "Codex asks no hook about what is typed into a program that already runs, such as `bash -i`; with"

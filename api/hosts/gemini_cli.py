@@ -102,5 +102,6 @@ HOST: Final = Host(
             "BeforeAgent": {"type": "command", "name": "governance"},
         },
         timeout_unit=1_000,
+        trust="start `gemini` in it once and trust it (`--skip-trust` alone leaves the hooks out)",
     ),
 )

@@ -65,6 +65,8 @@ class Entries(NamedTuple):
     home: str = ""
     """An environment variable that names the folder in which `user` lies, without its first part."""
     notes: tuple[str, ...] = ()
+    trust: str = ""
+    """How a person tells the host to trust a folder, where it leaves out the settings of any other."""
 
 
 class Host(NamedTuple):

@@ -69,6 +69,7 @@ class InstalledHook(NamedTuple):
     host: Host
     file: Path
     entry: dict[str, Any]
+    is_of_project: bool = False
 
     @property
     def words(self) -> list[str]:
@@ -181,7 +182,9 @@ def _hooks(names: Any) -> Iterator[InstalledHook]:
             except installer.InstallError:
                 continue
             decides = known.entries.decides
-            yield from (InstalledHook(known, file, entry) for event, entry in entries if event in decides)
+            for event, entry in entries:
+                if event in decides:
+                    yield InstalledHook(known, file, entry, project is not None)
 
 
 def _installed(wanted: str | None, hooks: list[InstalledHook]) -> Iterator[Diagnosis]:
@@ -259,6 +262,9 @@ def _judged(hook: InstalledHook, output: bytes, error: bytes, again: str) -> Dia
         said = None
     if said == hook.host.deny(event, PROBED):
         if hook.host.skipped is not None and (why := hook.host.skipped(hook.file, hook.entry)):
+            return Diagnosis(NOTE, hook.host.name, f"{hook.file}: a probe was denied, but {why}")
+        if hook.is_of_project and hook.host.entries.trust:
+            why = f"{hook.host.title} reads it only in a folder that it trusts: {hook.host.entries.trust}"
             return Diagnosis(NOTE, hook.host.name, f"{hook.file}: a probe was denied, but {why}")
         return Diagnosis(GOOD, hook.host.name, f"{hook.file}: a probe was denied, the gate is live")
     text = (output + error).decode(errors="replace").strip()[:500]

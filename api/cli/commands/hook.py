@@ -87,6 +87,8 @@ def _install(arguments: argparse.Namespace) -> int:
 
 
 def _notes(arguments: argparse.Namespace) -> list[str]:
+    from api.hosts.table import host
+
     notes = []
     if arguments.http:
         notes.append("the host must be started with GOVERNANCE_API_KEY in its environment")
@@ -94,6 +96,8 @@ def _notes(arguments: argparse.Namespace) -> list[str]:
             notes.append("Copilot lets a call through when its http hook fails; its command hook denies")
     if arguments.project:
         notes.append("the entry names Python and files of this machine; do not commit it for others")
+        if trust := host(arguments.host).entries.trust:
+            notes.append(f"the host reads it only in a folder that it trusts: {trust}")
     return notes
 
 

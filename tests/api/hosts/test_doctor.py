@@ -74,6 +74,13 @@ def test_a_hook_that_codex_was_not_told_to_trust_is_not_called_live(home: Path, 
     assert found(capsys, "codex")[1]["codex"][0] == "note", "the entry is another one than was trusted"
 
 
+@pytest.mark.parametrize("name", ["codex", "gemini-cli", "copilot"])
+def test_hooks_of_a_project_need_a_trusted_folder(home: Path, capsys: Any, name: str) -> None:
+    assert cli.main(["hook", "install", name, "--project"]) == 0
+    verdict, text = found(capsys, name)[1][name]
+    assert verdict == "note" and ("trusts" in text or name == "codex")
+
+
 def test_the_digest_of_a_hook_is_that_of_codex() -> None:
     """As `hooks/list` of `codex app-server` 0.171.0 gives it."""
     entry = {"type": "command", "command": "true", "timeout": 300}
