@@ -219,7 +219,7 @@ class Ingestion:
 
     def _answer(self, batch: Batch, event: Incoming, ruleset: Ruleset) -> Answer | EventRefused | PutOff:
         """One event of a valid key: refused, known, put off, or decided and recorded. INVARIANT: what is
-        refused or put off changes nothing."""
+        refused or put off changes nothing but what its run has read with the one that started it."""
         caller = event.caller
         if self._only_bound_keys and caller.agent_id is None:
             return refusals.unbound_key()
@@ -242,17 +242,13 @@ class Ingestion:
         if call is not None and not event.is_same_call(call):
             return refusals.another_call(event)
         tells = event.call is None or (call is None and event.parent is not None)
-        untold = [] if call is not None else _untold(batch, event)
-        if (tells or untold) and self.evaluator.has_told_enough(event):
+        if tells and self.evaluator.has_told_enough(event):
             return PutOff(event)
-        if untold:
-            begun_at = thread_time()
-            for each in untold:
-                tell(batch.store, each)
-            self.evaluator.counted(event, begun_at)
+        if call is None and not self._read_whole(batch, event):
+            return PutOff(event)
         begun_at = thread_time() if run is None and event.parent is not None else None
         known_run, inherited = (run, _NOTHING) if run is not None else begun(batch, event, ruleset)
-        if run is not None:
+        if run is not None and call is None:
             keep_up(batch, run, event, ruleset)
         inheriting = 0.0 if begun_at is None else thread_time() - begun_at
         outcome = None
@@ -301,6 +297,20 @@ class Ingestion:
         content = _encode(receipt)
         batch.add_event(event, event_no, run, content, follows=follows)
         return Answer(content)
+
+    def _read_whole(self, batch: Batch, event: Incoming) -> bool:
+        """Bring what the runs that an event is about tell of themselves; False: its key has no time for that
+        in this commit."""
+        organisation_id, names = event.caller.organisation_id, (event.body.runId, event.parent)
+        runs = [batch.runs.get((organisation_id, name)) for name in names if name]
+        untold = [run for run in runs if run is not None and run.is_untold]
+        if untold and self.evaluator.has_told_enough(event):
+            return False
+        for run in untold:
+            begun_at = thread_time()
+            tell(batch.store, run)
+            self.evaluator.counted(event, begun_at)
+        return True
 
     # Known already --------------------------------------------------------------------------------
 
@@ -387,10 +397,3 @@ class Ingestion:
             audit_id or call.audit_id,
             *position,
         )
-
-
-def _untold(batch: Batch, event: Incoming) -> list[KnownRun]:
-    """The run of an event, and the one that it began from, as far as more must be read of them."""
-    organisation_id = event.caller.organisation_id
-    runs = [batch.runs.get((organisation_id, name)) for name in (event.body.runId, event.parent) if name]
-    return [run for run in runs if run is not None and run.is_untold]

@@ -176,7 +176,7 @@ def files_of(
         if tool.kind == "code":
             _add_code(files, value)
     for command in commands:
-        if tool.kind != "shell" and not command.program.strip("*"):
+        if tool.kind != "shell" and command.program and not command.program.strip("*"):
             continue  # an item of a list, or a schedule of cron
         for use, word in _uses_of_command(command):
             if command.folders:

@@ -154,6 +154,46 @@ def test_what_runs_tell_of_themselves_is_read_within_the_time_of_their_key(
     assert sum(read) >= 12
 
 
+def test_a_call_that_is_reported_again_leaves_what_its_run_told(tmp_path: Path, database_url: str) -> None:
+    """Also where it names the run that started its own, which has read something meanwhile."""
+    label = {"field": "toolName", "operator": "equals", "value": "fetch"}
+    policy = {
+        "policyId": "web",
+        "name": "Web",
+        "matchConditions": [label],
+        "action": "allow",
+        "labels": {"add": ["web"]},
+    }
+    context = {"aim": "x" * LARGE}
+
+    def call(number: int, run: str, name: str, tool: str, **more: str) -> dict[str, Any]:
+        told = {"runId": run, "toolCallId": name, "toolName": tool, "inputPayload": {}}
+        return event(number, "tool.called", AT, told | more)
+
+    async def play() -> None:
+        environment = {"GOVERNANCE_DATABASE_URL": database_url}
+        async with Service(tmp_path, [policy], environment=environment) as service:
+            ingestion = service.context.writer.ingest
+            assert isinstance(ingestion, Ingestion)
+            begins = {"runId": "child", "parentRunId": "parent", "agentContext": context}
+            for body in (
+                call(1, "parent", "p-1", "look"),
+                event(2, "run.started", AT, begins),
+                call(3, "child", "c-1", "look", parentRunId="parent"),
+                call(4, "parent", "p-2", "fetch"),
+                call(5, "child", "c-1", "look", parentRunId="parent"),
+                call(6, "child", "c-2", "look", parentRunId="parent"),
+            ):
+                ingestion._known_runs.forget()
+                answer = await service.call("agent", "POST", "/v1/events", body)
+                assert answer.status_code == 200, answer.text
+            run = (await service.call("agent", "GET", "/v1/runs/child")).json()
+            assert run["asserted"]["agentContext"] == context
+            assert run["labels"] == ["web"]
+
+    asyncio.run(play())
+
+
 def test_calls_that_are_reported_again_cost_little_more_than_new_ones(tmp_path: Path) -> None:
     def batch(name: str, count: int = 400) -> dict[str, Any]:
         fields = {"runId": "r", "toolName": "look", "inputPayload": {}}
