@@ -142,7 +142,7 @@ def create(progress: Progress | None = None, *, prepared: bool = False) -> Appli
 
     `progress` is told how far the loading of the policies is. `prepared`: see `open_service`.
     """
-    from api.policies import open_policies
+    from api.policies.opening import open_policies
     from api.service import open_service
     from api.settings import load
 

@@ -23,7 +23,7 @@ from api.health.exposition import exposition
 from api.health.stored import stored
 from api.http.exchange import Reply, Values
 from api.http.route import ANYONE, Route
-from api.policies import warnings
+from api.policies.warnings import warnings
 from api.store import accounts
 from api.version import VERSION
 from engine.live import LivePolicies, described

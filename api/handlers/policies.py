@@ -16,8 +16,8 @@ from api.http import bodies
 from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
 from api.http.problems import ApiError, not_found, problem_json
 from api.http.route import ADMIN, PAGE_HEADERS, VIEWER, Query, Route, page_query
-from api.policies import accept_replaced as accept
-from api.policies import replaced
+from api.policies.warnings import accept_replaced as accept
+from api.policies.warnings import replaced
 from engine.conditions.settings import missing, reads
 from engine.documents.policy import policy_as_json
 from engine.documents.policy_body import body_problems, change_problems

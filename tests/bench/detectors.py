@@ -27,7 +27,7 @@ from api.context import Context
 from api.database.inline_commit import Entry
 from api.database.transaction import Transaction
 from api.ingestion.validation import checked
-from api.policies import open_policies
+from api.policies.opening import open_policies
 from api.service import open_service
 from api.store import accounts
 from api.store.alerts import alerts

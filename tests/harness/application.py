@@ -27,7 +27,6 @@ from unittest import mock
 import argon2
 import httpx
 
-from api import policies as policies_
 from api import settings
 from api.app import Application
 from api.auth import passwords
@@ -37,6 +36,7 @@ from api.clock import iso
 from api.context import Context
 from api.database.connection import Database
 from api.database.transaction import Transaction
+from api.policies.opening import open_policies
 from api.service import OpenPolicies, open_service
 from api.settings import Settings
 from api.store import accounts, approvals
@@ -189,9 +189,7 @@ class Installation:
         self.settings = settings_for(folder, **(environment or {}))
         self.clock = Clock()
         self.ids = CountedIds()
-        self.open_policies: OpenPolicies = functools.partial(
-            policies_.open_policies, clock=self.clock, ids=self.ids
-        )
+        self.open_policies: OpenPolicies = functools.partial(open_policies, clock=self.clock, ids=self.ids)
         if live:
             write_policies(self.settings.policies_dir, policies)
             write_files(self.settings.policies_dir, files or {})

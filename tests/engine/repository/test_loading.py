@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from api import policies
 from api.cli.server_process import LoadingLine, loading_line
 from api.clock import random_ids, system_clock
 from api.database.connection import Database
 from api.database.writer import Writer
+from api.policies import opening
 from engine.repository.cache import DocumentCache
 from tests.harness.application import settings_for
 from tests.harness.policy_folder import Folder, document
@@ -40,7 +40,7 @@ def test_a_first_start_tells_of_reading_checking_and_compiling(folder: Folder, t
     writer = Writer(store, system_clock, random_ids)
     writer.start()
     try:
-        with policies.open_policies(settings, store, writer, progress=listener(told)) as live:
+        with opening.open_policies(settings, store, writer, progress=listener(told)) as live:
             assert live.snapshot.count == 250
     finally:
         writer.close()

@@ -1,0 +1,81 @@
+"""In the log: what an edit of files took out of force that the API had made."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from api.policies.warnings import MOST_ERRORS, approvers
+from engine.documents.yaml import read
+from engine.repository import definitions
+from engine.repository.archive import FileChange, FileRecord
+from engine.repository.repository import Repository
+from engine.worktree.disk import shown
+
+log = logging.getLogger("governance.policies")
+
+
+def tell_of_lost(repository: Repository, changes: Sequence[FileChange]) -> None:
+    """In the log: what an edit of files took out of force, and how it comes back. A checkout, a reset or a
+    rebase that is given up does that to changes through the API."""
+    lost = [
+        each for each in changes if each.source == "file" and each.before and each.before.kind == "policy"
+    ]
+    for change in lost[:MOST_ERRORS]:
+        before, after = change.before, change.after
+        assert before is not None
+        if change.moved:
+            continue
+        if after is None:
+            what = f"its file `{shown(change.path)}` is gone"
+        elif before.source == "api" and (older := _older(repository, after)) is not None:
+            what = f"its file `{shown(change.path)}` says again what version {older} said"
+        else:
+            continue
+        log.warning(
+            "version %s of the policy `%s` is not in force any more, since %s; it stays in the archive, and "
+            '`POST /v1/policies/%s/rollback` with {"version": %s} brings it back',
+            before.version,
+            before.document_id,
+            what,
+            before.document_id,
+            before.version,
+        )
+
+
+def tell_of_lost_settings(repository: Repository, changes: Sequence[FileChange]) -> None:
+    """The same of an organisation's settings: who must agree to changes and who is told stand there, in a
+    file that git may not know yet."""
+    for change in changes:
+        before = change.before
+        if change.source != "file" or before is None or before.kind != "settings":
+            continue
+        mine = before.organisation_id
+        versions = definitions.versions_of(repository, "settings", mine, mine)
+        contents = [each.content for each in versions if each.version == before.version]
+        if not contents:
+            continue
+        was = read(contents[0]).root.value["settings"]
+        now = repository.snapshot.settings_of(mine).values
+        alone = approvers(now) < 2 <= approvers(was)
+        lost = sorted({name for name in was if name not in now} | ({"changes"} if alone else set()))
+        if lost:
+            gone = "is gone" if change.after is None else "does not say so any more"
+            log.warning(
+                "of the settings of `%s`, %s is not in force any more%s, since its file `%s` %s; version %s "
+                "stays in `GET /v1/organisation/settings/versions`, and `PUT /v1/organisation/settings` "
+                "brings it back",
+                mine,
+                ", ".join(f"`{name}`" for name in lost),
+                ", so that one admin alone may change policies and people" if alone else "",
+                shown(change.path),
+                gone,
+                before.version,
+            )
+
+
+def _older(repository: Repository, record: FileRecord) -> int | None:
+    """The newest earlier version with the same bytes."""
+    found = repository.versions(record.organisation_id, record.document_id)
+    same = (each.version for each in found if each.version < record.version and each.digest == record.digest)
+    return next(same, None)
