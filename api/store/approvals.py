@@ -19,17 +19,22 @@ from api import metrics
 from api.agent_message import resolved_reason
 from api.caller import Caller
 from api.clock import seconds
-from api.database.models import Approval, CallTable
+from api.database.models import Approval
 from api.database.transaction import Transaction
 from api.store import halts, run_values
 from api.store.review import terms as review
-from api.store.review.progress import SERVICE, approve_once, escalate, is_unchanged, kept_steps
+from api.store.review.progress import SERVICE, UNCHANGED, approve_once, escalate, kept_steps
 from api.store.review.reading import IS_PENDING, approval_shape
 
 log = logging.getLogger("governance")
 
 MOST_AT_ONCE = 500
 _ANY_OF_RUN = "SELECT 1 FROM approvals WHERE key_id = ? AND status = 'pending' AND run_no = ? LIMIT 1"
+_END = (
+    "UPDATE approvals SET status = ?, resolved_at = ?, resolved_by = ?, actor = ?, decision_reason = ?,"
+    f" given = ? WHERE {UNCHANGED}"
+)
+_DECIDE = "UPDATE tool_calls SET status = ?, reason = ?, blocked_reason = ? WHERE call_no = ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,28 +258,15 @@ def _finish(
     """
     if status == "approved":
         run_values.vouch(transaction, row.run_no, row.call_no)
-    changed = (
-        Approval.update(
-            status=status,
-            resolved_at=transaction.at,
-            resolved_by=resolved_by,
-            actor=actor,
-            decision_reason=decision_reason,
-            given=kept_steps(steps) or row.given,
-        )
-        .where(is_unchanged(row))
-        .execute()
-    )
-    if not changed:
+    given = kept_steps(steps) or row.given
+    ended = status, transaction.at, resolved_by, actor, decision_reason, given
+    if not transaction.store.rows(_END, (*ended, row.approval_id, row.given or "")):
         fresh = Approval.get_by_id(row.approval_id)
         row.__data__.update(fresh.__data__)
         return False
-    row.status, row.resolved_at, row.resolved_by = status, transaction.at, resolved_by
-    row.actor, row.decision_reason, row.given = actor, decision_reason, kept_steps(steps) or row.given
+    row.status, row.resolved_at, row.resolved_by, row.actor, row.decision_reason, row.given = ended
     call_status = "allowed" if blocked_reason is None else "blocked"
-    CallTable.update(status=call_status, reason=call_reason, blocked_reason=blocked_reason).where(
-        CallTable.call_no == row.call_no
-    ).execute()
+    transaction.store.change(_DECIDE, (call_status, call_reason, blocked_reason, row.call_no))
     organisation_id = row.organisation_id
     approved_by = {"approvedBy": [step["actor"] for step in steps]} if steps else {}
     transaction.audit(

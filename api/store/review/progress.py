@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from peewee import Expression
 
 from api.clock import iso
 from api.database.models import Approval
@@ -26,16 +25,15 @@ def kept_steps(steps: Sequence[dict[str, Any]] | None) -> str | None:
     return None if not steps else msgspec.json.encode(steps).decode()
 
 
-def is_unchanged(row: Approval) -> Expression:
-    """The condition of every write: still pending, and with the steps that `row` has."""
-    steps = Approval.given.is_null() if row.given is None else Approval.given == row.given
-    return (Approval.approval_id == row.approval_id) & (Approval.status == "pending") & steps
+UNCHANGED = "approval_id = ? AND status = 'pending' AND COALESCE(given, '') = ? RETURNING 1"
+"""The condition of every write, and its answer: still pending, and with the steps that were read."""
+_APPROVE = f"UPDATE approvals SET given = ? WHERE {UNCHANGED}"
 
 
 def approve_once(transaction: Transaction, row: Approval, steps: Sequence[dict[str, Any]]) -> bool:
     """Write that the last of these has approved, and others still must; False: others were quicker."""
     kept = kept_steps(steps)
-    if not Approval.update(given=kept).where(is_unchanged(row)).execute():
+    if not transaction.store.rows(_APPROVE, (kept, row.approval_id, row.given or "")):
         return False
     row.given = kept
     last, terms = steps[-1], terms_of(row)
