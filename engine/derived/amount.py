@@ -21,9 +21,9 @@ from engine.fields.visible import composed
 from engine.fields.words import word_set, words_of
 from engine.model import Json, ToolDeclaration
 
-_AMOUNT: Final = word_set("amount amounts sum total price cost fee budget payment payout")
+_AMOUNT: Final = word_set("amount amounts amt sum total price cost fee budget payment payout")
 _BARE: Final = frozenset({"value", "number", "units"})
-"""Keys that hold an amount below a key that names one."""
+"""Keys that hold an amount below a key that names one; the first also by itself, of a tool that pays."""
 _MINOR: Final = word_set("cents cent minor pence pennies")
 _NOT: Final = word_set(
     "id type currency unit count max min limit name description method intent status date tax rate"
@@ -78,7 +78,7 @@ def amount_of(leaves: Sequence[Leaf], tool: ToolDeclaration, unreadable: bool) -
         words = set(leaf.key.split())
         if not words.isdisjoint(_CURRENCY) and isinstance(leaf.value, str):
             currencies[composed(leaf.value[:64]).strip().upper()] = None
-        elif _is_amount(leaf, words):
+        elif _is_amount(leaf, words) or (leaf.key == "value" and not leaf.owner and tool.effect == "pay"):
             number = _number(leaf.value, currencies)
             if number is not None and leaf.key in _PRICES and (many := times.get(leaf.owner)):
                 number = _product(number, many.pop() if len(many) > 1 else many[0])
@@ -167,7 +167,7 @@ def _number(value: Json, currencies: dict[str, None]) -> int | float | None:
     rest = _CODE.sub("", _DIGITS.sub("", text)).strip(" -+.")
     if len(digits) != 1 or rest:
         return None
-    return _bounded(_greatest(_plain(_GROUPED.sub(r"\1\2", digits[0].strip()))))
+    return _bounded(_greatest(_plain(_GROUPED.sub(r"\1\2", digits[0].rstrip(" .,")))))
 
 
 def _greatest(value: Json) -> int | float | None:

@@ -17,6 +17,9 @@ from tests.engine.derived.declared import is_partial, shown
         ({"amount": "€1.250,00"}, 1250, "EUR"),
         ({"amount": "1,250"}, 1250, None),
         ({"amount": "1.250 EUR"}, 1250, "EUR"),
+        ({"amount": "€1.250,-"}, 1250, "EUR"),
+        ({"amt": 1250}, 1250, None),
+        ({"note": {"value": "1250"}}, None, None),
         ({"amount": "€20.000"}, 20000, "EUR"),
         ({"amount": "0.125 BTC"}, 0.125, "BTC"),
         ({"amount": 1.25}, 1.25, None),
@@ -72,3 +75,9 @@ def test_money_is_read_as_a_number(payload: Any, amount: Any, currency: str | No
     assert shown("frobnicate", payload, "amount") == amount
     assert shown("send_email", payload, "amount") is None
     assert is_partial("pay", payload, "amount") is (amount == "unreadable")
+
+
+def test_the_value_of_a_payment_is_its_amount() -> None:
+    payload = {"to": "0xabc", "value": "1250"}
+    assert shown("send_eth", payload, "amount") == 1250
+    assert shown("frobnicate", payload, "amount") is None
