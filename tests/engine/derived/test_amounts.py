@@ -79,5 +79,5 @@ def test_money_is_read_as_a_number(payload: Any, amount: Any, currency: str | No
 
 def test_the_value_of_a_payment_is_its_amount() -> None:
     payload = {"to": "0xabc", "value": "1250"}
-    assert shown("send_eth", payload, "amount") == 1250
+    assert shown("transfer_eth", payload, "amount") == 1250
     assert shown("frobnicate", payload, "amount") is None
