@@ -175,8 +175,21 @@ class _Compiler:
         return logic_of(sign, runs) if runs else Constant(undecided)
 
     def _searched(self, finds: Run, run: Run) -> Run:
-        """What is FALSE wherever a search finds nothing."""
-        return run if isinstance(finds, Constant) else lambda scope: finds(scope) and run(scope)
+        """What is FALSE wherever a search finds nothing. INVARIANT: it takes no steps that `run` would not."""
+        if isinstance(finds, Constant):
+            return run
+        if not self._loops:
+            return lambda scope: finds(scope) and run(scope)
+
+        def searched(scope: Scope) -> Any:
+            meter = scope[METER]
+            left = meter[0]
+            if not finds(scope):
+                return False
+            meter[0] = left
+            return run(scope)
+
+        return searched
 
     # -- reading
 

@@ -95,3 +95,24 @@ def test_a_text_that_is_too_long_for_one_of_them_is_an_error_where_that_might_ma
         written(patterns[1:2]), {"toolName": long}
     )
     assert verdict(written(patterns), {"toolName": "-" * len(long)}) is False
+
+
+def test_counts_that_are_small_one_by_one_are_not_too_many_together() -> None:
+    patterns = [f"{letter}[a-z]{{1,3}}{letter.upper()}" for letter in "abcdefghijklmnopqrstuvw"]
+    long = "ab" * 450_000
+    assert is_joined(patterns)
+    assert verdict(written(patterns), {"toolName": long + "A"}) is True
+    assert verdict(written(patterns), {"toolName": f"{long}{'a' * 9}A".replace("baa", "b aa")}) is True
+    assert verdict(written(patterns), {"toolName": long}) is False
+
+
+@pytest.mark.parametrize("text", ["one", "two", "three", "none"])
+def test_in_a_loop_they_take_no_more_steps_than_each_by_itself(text: str) -> None:
+    patterns, texts = ["one", "two", "three"], [text] * 100
+    left = []
+    for target in ("each", "[each][0]"):  # the other is no path, so these are searched one by one
+        run, _ = compile_tree(parse(f"inputPayload.filter(each, {written(patterns, target)}).size() >= 0"))
+        scope = metered({"inputPayload": texts})
+        assert run(scope) is True
+        left.append(scope["#steps"][0])
+    assert left[0] >= left[1]
