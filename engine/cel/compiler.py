@@ -175,7 +175,7 @@ class _Compiler:
         return logic_of(sign, runs) if runs else Constant(undecided)
 
     def _searched(self, finds: Run, run: Run) -> Run:
-        """What is FALSE wherever a search finds nothing. INVARIANT: it takes no steps that `run` would not."""
+        """What is FALSE wherever a search finds nothing. INVARIANT: it takes no more steps than `run`."""
         if isinstance(finds, Constant):
             return run
         if not self._loops:

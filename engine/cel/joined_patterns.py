@@ -52,7 +52,9 @@ def _search(group: Sequence[_Search]) -> FunctionCall | None:
     if any("\\Q" in each for _, each in group):
         return None  # it may quote what stands behind it
     try:
-        text = compile_pattern("|".join(f"(?:{compile_pattern(each).required})" for _, each in group)).required
+        text = compile_pattern(
+            "|".join(f"(?:{compile_pattern(each).required})" for _, each in group)
+        ).required
     except ConditionError:
         return None
     target, pattern = term.arguments

@@ -9,7 +9,7 @@ list or `Name <address>` in one text which values it has; what a run has seen is
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final
 
@@ -72,10 +72,13 @@ def arguments_of(document: Mapping[str, Json], tool: ToolDeclaration) -> Argumen
     payload = document.get("inputPayload")
     found = _flat(payload, named)
     unread = Unread()
-    if found is None:
-        found = list(islice(_arguments(payload, named, unread), MOST_TARGETS + 1))
+    every: Iterable[tuple[tuple[str, ...], Json]] = (
+        _arguments(payload, named, unread) if found is None else found
+    )
     if named.shares:
-        found = [(path, value) for path, value in found if value not in _least(path)]
+        every = (each for each in every if each[1] not in _least(each[0]))
+    # INVARIANT: nothing is left out behind this, or what stands beyond would be taken for nothing.
+    found = list(islice(every, MOST_TARGETS + 1))
     kept, room = found[:MOST_TARGETS], MOST_BYTES
     for number, (_, value) in enumerate(kept):
         room -= size(value)

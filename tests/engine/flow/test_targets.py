@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from engine.derived.derivation import Derivation
+from engine.derived.provenance import MOST_TARGETS
 from engine.derived.tools import Tools
 from engine.model import Json
 from tests.corpus.score import tool_sets
@@ -81,6 +82,13 @@ def test_the_least_that_is_shared_is_no_target(role: str, others: list[str]) -> 
     assert shown("share_file", payload) == ["m-1", *others, "bob@corp.example"]
     assert shown("share_file", {**payload, "type": "anyone"}, "untrustedTargets") == [*others, "anyone"]
     assert "reader" in shown("assign_role", {"role": "reader"}), "of other tools it is what matters"
+
+
+@pytest.mark.parametrize("padding", [{"type": "user"}, {"type": "user", "emailAddress": "bob@corp.example"}])
+def test_the_least_that_is_shared_hides_no_target_behind_it(padding: Json) -> None:
+    payload = {"permissions": [padding] * (MOST_TARGETS + 1), "fileId": "m-1"}
+    call = {"toolName": "share_file", "inputPayload": payload}
+    assert "m-1" in shown("share_file", payload) or not Derivation(call, TOOLS).arguments[1]
 
 
 def test_what_a_request_for_a_web_service_holds_is_that_services() -> None:
