@@ -29,16 +29,18 @@ from engine.matching.rate_limit import bucket
 _TOLD = ("task", "model", "reason", "agent_context")
 
 
-def _run_columns(length: str) -> str:
-    """Those of KnownRun, with a function for the length of a text."""
-    large = {f"t.{name}": f"{length}(t.{name}) > {LARGE}" for name in _TOLD}
+def _run_columns(is_large: str) -> str:
+    """Those of a run, as far as they are not large, and how much of `_TOLD` it has. INVARIANT: whether a text
+    is large is asked once, and in bytes: SQLite goes through all of it, and slowly to count characters."""
+    texts = {f"t.{name}": is_large.format(f"t.{name}") for name in _TOLD}
     names = [f"t.{name}" for name in RunRow.__struct_fields__]
-    kept = [f"CASE WHEN {large[name]} THEN NULL ELSE {name} END" if name in large else name for name in names]
-    return f"{', '.join(kept)}, COALESCE({' OR '.join(large.values())}, FALSE)"
+    kept = [f"CASE WHEN {texts[name]} THEN NULL ELSE {name} END" if name in texts else name for name in names]
+    told = [f"CASE WHEN {name} IS NULL THEN 0 ELSE 1 END" for name in texts]
+    return f"{', '.join(kept)}, {' + '.join(told)}"
 
 
 _RUNS = (
-    f"SELECT {_run_columns('LENGTH')} FROM {{keys}} CROSS JOIN runs AS t"
+    f"SELECT {_run_columns(f'LENGTH(CAST({{}} AS BLOB)) > {LARGE}')} FROM {{keys}} CROSS JOIN runs AS t"
     " WHERE t.organisation_id = w.column1 AND t.run_id = w.column2"
 )
 _TELL = f"SELECT {', '.join(_TOLD)} FROM runs WHERE run_no = ?"
@@ -51,7 +53,7 @@ _KNOWN_COLUMNS = (
 _KNOWN = f"SELECT {_KNOWN_COLUMNS} FROM {{keys}} CROSS JOIN events AS t WHERE t.event_no = w.column1"
 
 _ASK_RUNS = (
-    f"SELECT {_run_columns('OCTET_LENGTH')}"
+    f"SELECT {_run_columns(f'OCTET_LENGTH({{}}) > {LARGE}')}"
     " FROM unnest(?::text[], ?::text[]) AS w(name, run_id) JOIN runs AS t"
     " ON t.organisation_id = w.name AND t.run_id = w.run_id ORDER BY t.run_no FOR {lock} OF t"
 )
@@ -119,7 +121,7 @@ def looked_up(
     """By the index of ids of SQLite."""
     wanted = _places(events)
     runs = known_runs.take(transaction, wanted)
-    learnt = [KnownRun(*row) for row in store.found(_RUNS, wanted - runs.keys())]
+    learnt = _runs(store.found(_RUNS, wanted - runs.keys()))
     runs |= {(run.organisation_id, run.run_id): run for run in learnt}
     found = id_index.find(transaction, _keys(runs, events))
     known = [(number,) for (owner, _), number in found.items() if owner == EVENTS]
@@ -169,7 +171,7 @@ def asked(events: Sequence[Incoming], granted: Iterable[str]) -> list[Statement]
 def answered(rows: Sequence[Rows]) -> Found:
     """What came of it."""
     _, known, runs, calls = rows
-    learnt = [KnownRun(*row) for row in runs]
+    learnt = _runs(runs)
     places = {(run.organisation_id, run.run_id): run for run in learnt}
     return Found(places, learnt, _calls(calls), _known(known))
 
@@ -241,6 +243,15 @@ def _known(rows: Rows) -> dict[int, KnownEvent]:
         id_hash: KnownEvent(owner, name, bytes(receipt), number, None if body is None else bytes(body))
         for id_hash, owner, name, receipt, number, body in rows
     }
+
+
+def _runs(rows: Rows) -> list[KnownRun]:
+    runs = []
+    for *columns_of_it, told in rows:
+        run = KnownRun(*columns_of_it)
+        run.is_untold = told > sum(getattr(run, name) is not None for name in _TOLD)
+        runs.append(run)
+    return runs
 
 
 def _calls(rows: Rows) -> dict[tuple[int, int], CallRow]:

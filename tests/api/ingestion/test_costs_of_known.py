@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,40 @@ def test_what_runs_tell_of_themselves_is_read_within_the_time_of_their_key(
     asyncio.run(play())
     assert max(read) == 1, "of one key in one commit"
     assert sum(read) >= 12
+
+
+def test_whether_a_run_told_much_is_asked_at_less_than_reading_it(tmp_path: Path) -> None:
+    """By SQLite, which goes through a text to know its length, and slowly where it counts characters."""
+
+    async def play() -> None:
+        async with Service(tmp_path) as service:
+            for number in range(12):
+                began = {"runId": f"r-{number}", "agentContext": {"aim": "x" * 800_000}}
+                answer = await service.call(
+                    "agent", "POST", "/v1/events", event(number, "run.started", AT, began)
+                )
+                assert answer.status_code == 200
+
+            def seconds(ask: Callable[[], Any]) -> float:
+                begun = time.thread_time()
+                ask()
+                return time.thread_time() - begun
+
+            def ratio(store: Any) -> float:
+                wanted = [("default", f"r-{number}") for number in range(12)]
+                asked, read = (
+                    min(seconds(ask) for _ in range(7))
+                    for ask in (
+                        lambda: store.found(lookups._RUNS, wanted),
+                        lambda: store.rows("SELECT agent_context FROM runs"),
+                    )
+                )
+                return asked / read
+
+            store = service.context.store
+            assert await store.read(ratio, store) < 1
+
+    asyncio.run(play())
 
 
 def test_a_call_that_is_reported_again_leaves_what_its_run_told(tmp_path: Path, database_url: str) -> None:
