@@ -161,6 +161,8 @@ _OPEN = (
 )
 _DUE = "SELECT delivery_no, delivery_id, payload, attempt_count, subject" + _OPEN
 _LAST_DUE = _DUE.replace("next_attempt_at, delivery_no LIMIT", "next_attempt_at DESC, delivery_no DESC LIMIT")
+_DUE_NOTICES = _DUE.replace("ORDER BY", "ORDER BY subject IS NULL,")
+"""Approvals first: their reminders are due at their own time, and would stand behind all that is new."""
 _NEXT = "SELECT next_attempt_at" + _OPEN
 _EVER = 1e12
 LONGEST_QUIET = 3_600.0 + APART_SECONDS
@@ -181,7 +183,7 @@ def claim(
     _, url, secret, previous, until, *of_channel = hooks[0]
     if of_channel[0] != webhooks.WEBHOOK:
         return _claim_notices(transaction, webhook_id, lease_seconds, sender, of_channel)
-    rows, lease = _take(transaction, webhook_id, limit, lease_seconds, sender)
+    rows, lease = _take(transaction, _DUE, webhook_id, limit, lease_seconds, sender)
     both = previous and until and seconds(until) > now
     secrets = tuple(VAULT.open(each) for each in ((secret, previous) if both else (secret,)))
     claimed = [
@@ -204,7 +206,7 @@ def _claim_notices(
     if transaction.now < quiet_until <= transaction.now + LONGEST_QUIET:
         due = _next_due(transaction, channel_id)
         return [], None if due is None else max(due, quiet_until)
-    rows, lease = _take(transaction, channel_id, notices.MOST_AT_ONCE, lease_seconds, sender)
+    rows, lease = _take(transaction, _DUE_NOTICES, channel_id, notices.MOST_AT_ONCE, lease_seconds, sender)
     if not rows:
         return [], _next_due(transaction, channel_id)
     channel = channels.opened(organisation_id, name, kind, config)
@@ -221,12 +223,17 @@ def _claim_notices(
 
 
 def _take(
-    transaction: Transaction, webhook_id: str, limit: int, lease_seconds: float, sender: int | None
+    transaction: Transaction,
+    due: str,
+    webhook_id: str,
+    limit: int,
+    lease_seconds: float,
+    sender: int | None,
 ) -> tuple[list[Any], float]:
-    """The rows of `_DUE` that are leased now, and until when."""
+    """The rows of a statement that are leased now, and until when."""
     now, store = transaction.now, transaction.store
     lock = "" if store.is_sqlite else " FOR UPDATE SKIP LOCKED"
-    rows = store.rows(_DUE + lock, (webhook_id, now, now, limit))
+    rows = store.rows(due + lock, (webhook_id, now, now, limit))
     if len(rows) == limit > 1:
         # What is tried again stands behind all that is new, so one place of several is for the last.
         rows[-1:] = store.rows(_LAST_DUE + lock, (webhook_id, now, now, 1))

@@ -156,6 +156,35 @@ def test_calls_that_an_agent_has_blocked_without_end_are_told_now_and_then(datab
         run(work(receiver))
 
 
+def test_reminders_of_approvals_do_not_wait_behind_blocked_calls(database_url: str) -> None:
+    clock = Ahead()
+
+    async def work(receiver: Receiver) -> None:
+        async with bench(database_url, allow=[receiver.place], clock=clock, limits=QUICK, start=False) as b:
+            events = ("tool.blocked", "approval.expiring")
+            await b.channels({"hook": receiver.url}, ops=chat(*events, groupSeconds=60))
+            asked = [f"apr_{number}" for number in range(5)]
+            for approval_id in asked:
+                await b.ask(approval_id, expires_at=clock() + 900)
+
+            def flood(transaction: Transaction) -> None:
+                blocked = {"agentId": "mallory", "toolName": "Bash", "reason": "no"}
+                for _ in range(3 * notices.MOST_AT_ONCE):
+                    transaction.notify("default", "tool.blocked", blocked, "key_of_very_many")
+
+            await b.writer.write(flood)
+            clock.by += 600
+            b.worker.start()
+            await asyncio.to_thread(receiver.wait_for, 1)
+            deadline = time.monotonic() + 10
+            while [each for name in asked for each in await told(b, name) if each[2] != "delivered"]:
+                assert len(receiver.requests) == 1 and time.monotonic() < deadline
+                await asyncio.sleep(0.02)
+
+    with Receiver() as receiver:
+        run(work(receiver))
+
+
 def test_a_failure_is_tried_again_before_the_quiet_time_is_over(database_url: str) -> None:
     async def work(receiver: Receiver) -> None:
         async with bench(database_url, allow=[receiver.place], limits=QUICK) as b:
