@@ -52,9 +52,8 @@ def _search(group: Sequence[_Search]) -> FunctionCall | None:
     if any("\\Q" in each for _, each in group):
         return None  # it may quote what stands behind it
     try:
-        text = compile_pattern(
-            "|".join(f"(?:{compile_pattern(each).required})" for _, each in group)
-        ).required
+        together = "|".join(f"(?:{compile_pattern(each).required})" for _, each in group)
+        text = compile_pattern(together).required  # so that no text is too long for it
     except ConditionError:
         return None
     target, pattern = term.arguments

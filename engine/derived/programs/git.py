@@ -61,5 +61,5 @@ def _only_staged(arguments: Sequence[Given]) -> bool:
 def _puts_back(verb: str, rest: Sequence[str]) -> bool:
     """Whether a reset or a stash changes files."""
     if verb == "reset":
-        return any(word[:4] in ("--ha", "--me", "--ke") for word in rest)  # git takes what is cut, too
+        return any(word.startswith(("--h", "--me", "--k")) for word in rest)  # git takes what is cut, too
     return not rest or rest[0].startswith("-") or rest[0] in _OF_STASH

@@ -220,6 +220,7 @@ def test_what_becomes_of_files_is_told(tmp_path: Path) -> None:
         ("git checkout .", "writes", "."),
         ("git -C /srv/app reset --hard HEAD~3", "writes", "/srv/app"),
         ("git reset --har", "writes", "."),
+        ("git reset --h", "writes", "."),
         ("git stash -u", "writes", "."),
         ("git stash pop", "writes", "."),
         ("git --work-tree=/etc --git-dir=x rm -f passwd", "deletes", "/etc/passwd"),
