@@ -55,7 +55,7 @@ from engine.cel.ast import (
 from engine.cel.control import MACROS, METER, Loop, Run, Scope, always, choice_of, logic_of, negation_of
 from engine.cel.cost import cost_of, spends
 from engine.cel.fast_paths import Constant, among_constants, folded, path_reader
-from engine.cel.joined_patterns import Joined, joined
+from engine.cel.joined_patterns import Joined, joined, searched_of
 from engine.cel.semantics import (
     ARITHMETIC,
     NUMBERS,
@@ -118,7 +118,8 @@ class _Compiler:
             case Logic(operator=sign, terms=terms):
                 return self._logic(sign, joined(terms) if sign == "||" else terms)
             case Joined(search=search, terms=terms):
-                return self._searched(self.compile(search), self._logic("||", terms))
+                both = self.compile(search), self._logic("||", terms)
+                return folded(searched_of(*both, in_loop=self._loops > 0), *both)
             case Binary():
                 return self._binary(node)
             case Subscript(target=target, index=index):
@@ -173,23 +174,6 @@ class _Compiler:
                 else:
                     runs = [run]
         return logic_of(sign, runs) if runs else Constant(undecided)
-
-    def _searched(self, finds: Run, run: Run) -> Run:
-        """What is FALSE wherever a search finds nothing. INVARIANT: it takes no more steps than `run`."""
-        if isinstance(finds, Constant):
-            return run
-        if not self._loops:
-            return lambda scope: finds(scope) and run(scope)
-
-        def searched(scope: Scope) -> Any:
-            meter = scope[METER]
-            left = meter[0]
-            if not finds(scope):
-                return False
-            meter[0] = left
-            return run(scope)
-
-        return searched
 
     # -- reading
 

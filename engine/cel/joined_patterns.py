@@ -10,8 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from engine.cel.ast import Expr, FunctionCall, Literal, path_of
+from engine.cel.control import METER, Run, Scope
 from engine.errors import ConditionError
 from engine.fields.pattern import compile_pattern
+from engine.model import Json
 
 FEWEST: Final = 3
 """Of fewer, each by itself is as soon searched."""
@@ -43,6 +45,22 @@ def joined(terms: Sequence[Expr]) -> Sequence[Expr]:
             first = Joined(*_place(search), search, together)
             terms = [first if each is together[0] else each for each in terms if each not in together[1:]]
     return terms
+
+
+def searched_of(finds: Run, run: Run, *, in_loop: bool) -> Run:
+    """What is FALSE wherever a search finds nothing. INVARIANT: it takes no more steps than `run`."""
+    if not in_loop:
+        return lambda scope: finds(scope) and run(scope)
+
+    def searched(scope: Scope) -> Json:
+        meter = scope[METER]
+        left = meter[0]
+        if not finds(scope):
+            return False
+        meter[0] = left
+        return run(scope)
+
+    return searched
 
 
 def _search(group: Sequence[_Search]) -> FunctionCall | None:
