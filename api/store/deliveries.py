@@ -159,7 +159,7 @@ _OPEN = (
     " FROM deliveries WHERE status = 'pending' AND webhook_id = ? AND leased_until <= ?"
     " AND next_attempt_at <= ? ORDER BY next_attempt_at, delivery_no LIMIT ?"
 )
-_DUE = "SELECT delivery_no, delivery_id, payload, attempt_count, subject" + _OPEN
+_DUE = "SELECT delivery_no, delivery_id, payload, attempt_count, subject, next_attempt_at, created_at" + _OPEN
 _LAST_DUE = _DUE.replace("next_attempt_at, delivery_no LIMIT", "next_attempt_at DESC, delivery_no DESC LIMIT")
 _DUE_NOTICES = _DUE.replace("ORDER BY", "ORDER BY subject IS NULL,")
 """Approvals first: their reminders are due at their own time, and would stand behind all that is new."""
@@ -188,7 +188,7 @@ def claim(
     secrets = tuple(VAULT.open(each) for each in ((secret, previous) if both else (secret,)))
     claimed = [
         Claimed(int(no), str(delivery_id), webhook_id, url, secrets, str(payload), int(attempts), lease)
-        for no, delivery_id, payload, attempts, _ in rows
+        for no, delivery_id, payload, attempts, *_ in rows
     ]
     return claimed, _next_due(transaction, webhook_id)
 
@@ -216,7 +216,7 @@ def _claim_notices(
     payloads = notices.completed(transaction.store, [(row[2], row[4]) for row in rows])
     claimed = [
         Claimed(int(no), str(delivery_id), channel_id, "", (), payload, int(attempts), lease, channel)
-        for (no, delivery_id, _, attempts, _), payload in zip(rows, payloads, strict=True)
+        for (no, delivery_id, _, attempts, *_), payload in zip(rows, payloads, strict=True)
     ]
     due = _next_due(transaction, channel_id)
     return claimed, None if due is None else max(due, quiet_until)
@@ -234,9 +234,13 @@ def _take(
     now, store = transaction.now, transaction.store
     lock = "" if store.is_sqlite else " FOR UPDATE SKIP LOCKED"
     rows = store.rows(due + lock, (webhook_id, now, now, limit))
-    if len(rows) == limit > 1:
-        # What is tried again stands behind all that is new, so one place of several is for the last.
-        rows[-1:] = store.rows(_LAST_DUE + lock, (webhook_id, now, now, 1))
+    if rows and len(rows) == limit:
+        # What is tried again stands behind all that is new, so one place of several is for the last, and a
+        # single one if it has been due since before the first was made.
+        last = store.rows(_LAST_DUE + lock, (webhook_id, now, now, 1))
+        *_, attempts, _, due_at, _ = last[0]
+        if limit > 1 or (attempts and iso(due_at) < rows[0][-1]):
+            rows[-1:] = last
     lease = now + lease_seconds
     if rows:
         taken = [row[0] for row in rows]
@@ -291,22 +295,6 @@ def release_abandoned(transaction: Transaction, newest: float, gone: Sequence[in
         f" AND (leased_until <= ? OR leased_until > ?){whose}",
         (transaction.now, newest, newest + APART_SECONDS, *(gone or ())),
     )
-
-
-def any_due_after(store: Any, latest: float) -> bool:
-    """For a reading thread."""
-    return bool(store.rows(f"SELECT 1{_LATE} LIMIT 1", (latest,)))
-
-
-def due_now(transaction: Transaction, latest: float) -> None:
-    """Deliveries that are due after a time: they were put off while the clock was ahead."""
-    late = f"SELECT delivery_no{_LATE}"
-    transaction.store.rows_changed(
-        f"UPDATE deliveries SET next_attempt_at = ? WHERE delivery_no IN ({late})", (transaction.now, latest)
-    )
-
-
-_LATE = " FROM deliveries WHERE status = 'pending' AND next_attempt_at > ?"
 
 
 @dataclass(slots=True)

@@ -33,6 +33,7 @@ from api.database.writer import Writer
 from api.loops import call_on
 from api.store import deliveries
 from api.store.deliveries import Claimed, Outcome
+from api.store.notifications import delivery_order
 from api.store.webhooks import WebhookOutbox
 from api.webhooks import schedule, signing
 from api.webhooks.address import places
@@ -188,9 +189,9 @@ class DeliveryWorker:
     async def _put_back(self, now: float) -> None:
         """At the start, or when the clock was put back: what is due later than anything may be put off to."""
         longest = max(schedule.MOST_RETRY_AFTER, *self._delays) * (1 + schedule.JITTER) + APART_SECONDS
-        if await self._store.read(deliveries.any_due_after, self._store, now + longest):
+        if await self._store.read(delivery_order.any_due_after, self._store, now + longest):
             await self._writer.write(
-                lambda transaction: deliveries.due_now(transaction, transaction.now + longest)
+                lambda transaction: delivery_order.due_now(transaction, transaction.now + longest)
             )
 
     async def _turn(self) -> None:

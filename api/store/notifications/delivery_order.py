@@ -7,10 +7,11 @@ So one that causes very many has them behind those of everybody else, and none w
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from api.clock import iso
 from api.database.models import Delivery
+from api.database.transaction import Transaction
 
 DAY: Final = 86_400.0
 STEP: Final = 0.1
@@ -20,6 +21,22 @@ STEP: Final = 0.1
 def next_attempt(row: Delivery) -> str | None:
     """When a delivery is tried next, as people are told."""
     return None if row.next_attempt_at is None else max(iso(row.next_attempt_at), row.created_at)
+
+
+def any_due_after(store: Any, latest: float) -> bool:
+    """For a reading thread."""
+    return bool(store.rows(f"SELECT 1{_LATE} LIMIT 1", (latest,)))
+
+
+def due_now(transaction: Transaction, latest: float) -> None:
+    """Deliveries that are due after a time: they were put off while the clock was ahead."""
+    late = f"SELECT delivery_no{_LATE}"
+    transaction.store.rows_changed(
+        f"UPDATE deliveries SET next_attempt_at = ? WHERE delivery_no IN ({late})", (transaction.now, latest)
+    )
+
+
+_LATE = " FROM deliveries WHERE status = 'pending' AND next_attempt_at > ?"
 
 
 class DeliveryOrder:

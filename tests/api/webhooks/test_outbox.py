@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 
 from api.store import deliveries, webhooks
@@ -65,6 +67,25 @@ def test_what_is_tried_again_is_not_behind_all_that_is_new(database_url: str) ->
             await b.notify(30, key_id="key_of_very_many")
             taken, _ = await b.writer.write(lambda t: deliveries.claim(t, webhook, 3, 60.0))
             assert [each.delivery_id == first.delivery_id for each in taken] == [False, False, True]
+
+    run(play())
+
+
+def test_what_is_tried_again_has_its_turn_where_one_is_sent_at_a_time(database_url: str) -> None:
+    """As to a receiver that is slow, while more comes than it takes."""
+
+    async def play() -> None:
+        async with bench(database_url, start=False) as b:
+            webhook = await b.add("https://one.example/")
+            await b.notify(4, key_id="key_of_very_many")
+            (first,), _ = await b.writer.write(lambda t: deliveries.claim(t, webhook, 1, 60.0))
+            at = first.lease - 60.0
+            failed = deliveries.Outcome(first, at, 500, "", None, 1, False, False, next_at=at)
+            await b.writer.write(lambda t: deliveries.record(t, [failed], 1e9))
+            await asyncio.sleep(0.002)
+            await b.notify(4, key_id="key_of_very_many")
+            sent = [await claimed(b, webhook, 1) for _ in range(8)]
+            assert sent == [[1], [2], [3], [0], [0], [1], [2], [3]]
 
     run(play())
 
