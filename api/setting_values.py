@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 LEAST_RECORD_DAYS = 30
 _PORT = re.compile(r"[0-9]{1,5}")
-_NOT_REPLACED = re.compile(r"\$\(.*\)|\$\{.*\}|\{\{.*\}\}|^\$\w+$|^`.+`$", re.DOTALL)
+_NOT_REPLACED = re.compile(r"\$\(.*\)|\$\{.*\}|\{\{.*\}\}|^\$(?:[A-Z_][A-Z0-9_]*|[a-z_]+)$|^`.+`$", re.DOTALL)
 _FOLDER_NOT_REPLACED = re.compile(r"(?:^|/)\$\w")
 MAKE_SECRET = "make one with: python3 -c 'import secrets; print(secrets.token_urlsafe(48))'"
 EVENTS_BEFORE_RECORDS = (

@@ -244,6 +244,7 @@ def test_what_no_shell_has_replaced_is_no_value(name: str, value: str) -> None:
 def test_a_dollar_may_be_in_a_secret() -> None:
     secrets = {"GOVERNANCE_JWT_SECRET": f"a${SECRET}$(", "GOVERNANCE_ADMIN_PASSWORD": "pa$word{of} $mine"}
     assert load(secrets).admin_password == "pa$word{of} $mine"
+    assert load({"GOVERNANCE_ADMIN_PASSWORD": "$Sunshine2026"}).admin_password == "$Sunshine2026"
     before = "$(cat /etc/governance/jwt-secret)"  # which a version before this one has taken
     assert load({"GOVERNANCE_JWT_SECRET_BEFORE": before}).jwt_secret_before == before
 
