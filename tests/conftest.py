@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from api.alerts import worker
 from api.audit import checkpointer
@@ -33,6 +34,8 @@ if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK) and shutil.disk_usa
 
 gc.disable()  # until all is collected: what is loaded stays
 cheap_passwords.use()
+settings.register_profile("unhurried", deadline=None)  # a machine that is shared is slow at times
+settings.load_profile("unhurried")
 
 change_hints.IDLE_SECONDS = 0.02
 """A service that stops waits for this, and tests stop hundreds of them."""

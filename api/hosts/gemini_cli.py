@@ -69,7 +69,8 @@ def read(said: Mapping[str, Any]) -> Report:
 
 def _payload(said: Mapping[str, Any]) -> dict[str, Any]:
     payload = payload_of(said, "tool_input")
-    return payload if tool_name(said, "tool_name").startswith("mcp_") else in_folder(payload, said)
+    is_mcp = tool_name(said, "tool_name").startswith("mcp_")
+    return payload if is_mcp else in_folder(payload, said, "dir_path")
 
 
 def deny(event: str, text: str) -> dict[str, Any]:

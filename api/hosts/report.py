@@ -163,23 +163,22 @@ def payload_of(said: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 _BEGINNING_THERE: Final = ("command", "file_path", "path", "paths", "absolute_path", "notebook_path")
-_FOLDERS: Final = ("cwd", "workdir", "dir_path")
 _ABSOLUTE: Final = ("/", "~", "\\", "file:")
 
 
-def in_folder(payload: dict[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+def in_folder(payload: dict[str, Any], said: Mapping[str, Any], argument: str = "") -> dict[str, Any]:
     """The arguments of a host's own tool, with the folder that it runs in as `cwd` where a command or a
-    relative path begins there: what a call does depends on it, and hosts tell it beside the arguments."""
+    relative path begins there: what a call does depends on it, and hosts tell it beside the arguments, except
+    in the one called `argument`. INVARIANT: no other one, which the tool may leave aside, takes its place."""
     cwd = said.get("cwd")
     begins = any(name in payload and not _is_absolute(name, payload[name]) for name in _BEGINNING_THERE)
     if not begins or not isinstance(cwd, str) or not cwd:
         return payload
-    own = next((payload[name] for name in _FOLDERS if isinstance(payload.get(name), str)), "")
-    if not own:
-        return {**payload, "cwd": cwd}
-    if payload.get("cwd") or _is_absolute("path", own):
-        return payload
-    return {**payload, "cwd": f"{cwd.rstrip('/')}/{own}"}
+    own, chosen = payload.get("cwd"), payload.get(argument)
+    if isinstance(chosen, str) and chosen:
+        cwd = chosen if _is_absolute(argument, chosen) else f"{cwd.rstrip('/')}/{chosen}"
+    kept = {"workdir": own} if own and own != cwd else {}
+    return {**kept, **payload, "cwd": cwd}
 
 
 def _is_absolute(name: str, value: Any) -> bool:

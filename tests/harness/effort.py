@@ -30,4 +30,4 @@ def slowness() -> float:
 
 def examples(usual: int, long: int, **options: Any) -> settings:
     """So many examples of a property, each in as much time as it needs."""
-    return settings(max_examples=long if LONG else usual, deadline=None, **options)
+    return settings(max_examples=long if LONG else usual, **options)

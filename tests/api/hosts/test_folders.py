@@ -46,13 +46,21 @@ def test_a_server_of_mcp_runs_elsewhere(name: str, tool: str) -> None:
         ({"paths": ["/a", "C:\\b"]}, None),
         ({"query": "x"}, None),
         ({"command": "/bin/ls", "dir_path": "sub"}, "/p/sub"),
-        ({"command": "ls", "dir_path": "/sub"}, None),
-        ({"command": "ls", "cwd": "sub"}, "sub"),
-        ({"command": "ls", "cwd": ""}, "/p"),
+        ({"command": "ls", "dir_path": "/sub"}, "/sub"),
+        ({"command": "ls", "cwd": "", "dir_path": ""}, "/p"),
+        ({"command": "ls", "workdir": "/elsewhere"}, "/p"),
     ],
 )
 def test_the_folder_is_added_where_it_matters(payload: dict[str, Any], cwd: str | None) -> None:
-    assert in_folder(payload, {"cwd": "/p"}) == payload | ({} if cwd is None else {"cwd": cwd})
+    added = {} if cwd is None else {"cwd": cwd}
+    assert in_folder(payload, {"cwd": "/p"}, "dir_path") == payload | added
+
+
+@pytest.mark.parametrize("own", ["sub", "/elsewhere"])
+def test_what_an_agent_calls_its_folder_does_not_take_its_place(own: str) -> None:
+    """A tool leaves aside what it does not know. It counts beside."""
+    payload = {"command": "rm -rf *", "cwd": own}
+    assert in_folder(payload, {"cwd": "/"}) == {"command": "rm -rf *", "cwd": "/", "workdir": own}
 
 
 @pytest.mark.parametrize("cwd", [None, "", 5])
