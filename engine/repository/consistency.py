@@ -8,7 +8,7 @@ one document's own faults, those are found when it is loaded.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -25,7 +25,7 @@ from engine.model import Detector, OrganisationSettings, Policy, ToolSet
 from engine.repository.loader import Loaded
 from engine.repository.snapshot import Document, Snapshot, ordered
 from engine.worktree.disk import shown
-from engine.worktree.paths import DEFAULT, Kind, Place
+from engine.worktree.paths import DEFAULT, Kind, Place, place_of
 
 MOST_NAMED: Final = 10
 
@@ -80,6 +80,32 @@ def refuse_emptied(head: Snapshot, edits: Mapping[str, Loaded | None]) -> list[P
         )
         above = "" if organisation_id == DEFAULT else f"organisations/{organisation_id}/"
         problems.append(Problem(message, "", "all_gone", above + folder))
+    return problems
+
+
+def refuse_emptied_folders(
+    head: Snapshot, edits: Mapping[str, Loaded | None], emptied: Callable[[str], str]
+) -> list[Problem]:
+    """The same of a folder that still stands with nothing in it: a volume that is not mounted leaves one, and
+    so does a submodule that is not checked out. `emptied` names it, by a folder that is it or was in it."""
+    come = {loaded.place for loaded in edits.values() if loaded}
+    gone: defaultdict[str, list[str]] = defaultdict(list)
+    for path, loaded in edits.items():
+        if loaded is None and (record := head.files.get(path)) and record.kind in _STOPPING:
+            gone[path.rpartition("/")[0]].append(path)
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for folder, paths in gone.items():
+        found[emptied(folder)] += [path for path in paths if place_of(path) not in come]
+    found.pop("", None)
+    problems: list[Problem] = []
+    for folder, paths in found.items():
+        if len(paths) > 1:
+            message = (
+                f"the {len(paths)} files of this folder that were in force are gone at once, and it stands "
+                "empty, as where a volume is not mounted or a submodule is not checked out; put them back. "
+                "If you mean it, remove the empty folder as well"
+            )
+            problems.append(Problem(message, "", "all_gone", shown(folder)))
     return problems
 
 

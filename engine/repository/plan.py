@@ -118,8 +118,14 @@ class Planner:
             plan.problems += barred
             return
         # That all of a kind is gone is told itself, not by the examples that fail without it.
-        emptied = [] if plan.problems else consistency.refuse_emptied(plan.head, _loaded(plan.edits))
+        emptied = [] if plan.problems else self._refuse_emptied(plan)
         plan.problems += emptied or refuse_set(plan.records, plan.head, plan.edits, tools_known)
+
+    def _refuse_emptied(self, plan: Plan) -> list[Problem]:
+        edits, emptied = _loaded(plan.edits), self._worktree.observer.emptied
+        return consistency.refuse_emptied(plan.head, edits) or consistency.refuse_emptied_folders(
+            plan.head, edits, emptied
+        )
 
     def edit_of(self, plan: Plan, path: str) -> Put | None:
         """What a person wrote into one file since it was last compared; None when nothing, or it is gone.

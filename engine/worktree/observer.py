@@ -219,6 +219,19 @@ class Observer:
             raise StorageError(f"`{shown(path)}` cannot be read: {reason(error)}") from error
         return FileState(None if content is None else digest_of(content), found, content)
 
+    def emptied(self, folder: str) -> str:
+        """This folder, or the next above it that is there, if nothing but what is hidden lies in it; else no
+        name."""
+        while folder:
+            try:
+                with os.scandir(self._disk.path(folder)) as entries:
+                    return "" if any(each.name[:1] != "." for each in entries) else folder
+            except (FileNotFoundError, NotADirectoryError):
+                folder = folder.rpartition("/")[0]
+            except OSError:
+                return ""  # told of elsewhere
+        return ""
+
     def is_free(self, path: str) -> bool:
         """Whether nothing stands there. Raises StorageError when nobody can tell, which another name in the
         same folder would not change."""

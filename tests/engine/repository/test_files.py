@@ -197,6 +197,39 @@ def test_files_that_are_gone_all_at_once_keep_the_last_good_set(folder: Folder) 
     assert repository.apply_files().problems == () and not repository.snapshot.of("default")
 
 
+@pytest.mark.parametrize("inner", ["", "x/"])
+def test_a_folder_that_stands_emptied_beside_others_keeps_the_last_good_set(
+    folder: Folder, inner: str
+) -> None:
+    """As where its volume is not mounted, or a submodule is not checked out."""
+    folder.write("policies/a.yaml", document("a"))
+    team = ("b", "c")
+    for name in team:
+        folder.write(f"policies/team/{inner}{name}.yaml", document(name))
+    repository = folder.started()
+    elsewhere = folder.root.with_name("elsewhere")
+    shutil.move(folder.root / "policies/team", elsewhere)
+    (folder.root / "policies/team").mkdir()
+    for again in (repository, folder.open()):
+        problems = (again.apply_files() if again is repository else again.start()).problems
+        assert [(each.code, each.file) for each in problems] == [("all_gone", "policies/team")]
+        assert again.snapshot.count == 3
+    shutil.copytree(elsewhere, folder.root / "policies/team", dirs_exist_ok=True)
+    assert repository.apply_files().problems == () and repository.snapshot.revision == 1
+    shutil.rmtree(folder.root / "policies/team")
+    assert repository.apply_files().problems == () and repository.snapshot.count == 1
+
+
+def test_what_moved_out_of_a_folder_is_not_gone(folder: Folder) -> None:
+    folder.write("policies/a.yaml", document("a"))
+    for name in ("b", "c"):
+        folder.write(f"policies/team/{name}.yaml", document(name))
+    repository = folder.started()
+    for name in ("b", "c"):
+        (folder.root / f"policies/team/{name}.yaml").rename(folder.root / f"policies/{name}.yaml")
+    assert repository.apply_files().problems == () and repository.snapshot.count == 3
+
+
 def test_an_edit_made_while_down_is_a_version(folder: Folder) -> None:
     folder.write("policies/a.yaml", document("a"))
     folder.started()
