@@ -383,7 +383,8 @@ def _judge(outcome: Outcome, failing: dict[str, str | None], disable_after: floa
         if hook is not None and hook.url == outcome.claimed.url:
             return "the receiver answered 410: it is gone"
     if not outcome.delivered and since is not None:
-        too_long = outcome.at - seconds(since) >= disable_after
+        # Two failures alone may be five days apart: the service was stopped in between, or the clock leapt.
+        too_long = outcome.next_at is None and outcome.at - seconds(since) >= disable_after
         return f"every attempt failed for {round(disable_after / 86400)} days" if too_long else None
     now = None if outcome.delivered else iso(outcome.at)
     if now != since:

@@ -33,7 +33,7 @@ MOST_RETRY_AFTER: Final = DAY
 """A receiver cannot put a retry off for longer than this."""
 
 DISABLE_AFTER: Final = 5 * DAY
-"""A webhook whose every attempt failed for so long is disabled."""
+"""A webhook whose every attempt failed for so long is disabled with the last attempt of a delivery."""
 
 
 def delay(delays: Sequence[float], attempts: int, chance: float) -> float | None:

@@ -177,6 +177,33 @@ def test_five_days_of_only_failures_disable_the_webhook(database_url: str) -> No
         run(work(receiver))
 
 
+def test_a_service_that_was_stopped_for_days_disables_no_webhook_with_its_first_attempt(
+    database_url: str,
+) -> None:
+    """As where the receiver starts after it, or the clock leapt."""
+    now = [1_790_000_000.0]
+
+    async def work(receiver: Receiver) -> None:
+        async with bench(
+            database_url,
+            allow=[receiver.place],
+            delays=(0, 60, 120),
+            clock=lambda: now[0],
+            limits=Limits(sweep=0.05),
+        ) as b:
+            webhook_id = await b.add(receiver.url)
+            await b.notify()
+            await b.until(webhook_id, lambda found: len(found[0]["attempts"]) == 1)
+            now[0] += 6 * 86400
+            await b.until(webhook_id, lambda found: len(found[0]["attempts"]) == 2)
+            assert (await b.webhook(webhook_id))["enabled"] is True
+            now[0] += 200
+            await b.until(webhook_id, all_are("delivered"))
+
+    with Receiver([Answer(500), Answer(500), Answer(204)]) as receiver:
+        run(work(receiver))
+
+
 def test_a_refused_address_is_a_failure_that_says_why(database_url: str) -> None:
     async def inside(host: str, port: int) -> list[str]:
         return ["169.254.169.254"]
