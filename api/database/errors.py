@@ -5,7 +5,9 @@ Callers of the API learn that it cannot be used now; the operator learns which d
 
 from __future__ import annotations
 
+import errno
 import os
+import tempfile
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -14,6 +16,10 @@ from engine.errors import ArchiveUnavailable
 
 AT_LIMIT: Final = 64 * 2**10
 """Bytes below the limit for the size of a file from which a write may have met it."""
+
+
+PROBE_BYTES: Final = 64 * 2**10
+"""As much as a quota that is used up has no room for."""
 
 
 class DatabaseUnavailable(ArchiveUnavailable):
@@ -68,12 +74,21 @@ def translated(error: BaseException, url: str = "") -> DatabaseUnavailable:
     """The error to raise for a driver's failure."""
     made = _translated(error)
     path = url.removeprefix("sqlite:///") if urlsplit(url).scheme == "sqlite" else ""
-    if path and "disk i/o error" in _first_line(error).lower() and (grown := _grown(path)):
-        made = DatabaseFull(
-            "the database has no room left: its file has met the limit for the size of one; raise it"
-        )
-        made.operator_message = grown
-        return made
+    if path and "disk i/o error" in _first_line(error).lower():
+        if grown := _grown(path):
+            made = DatabaseFull(
+                "the database has no room left: its file has met the limit for the size of one; raise it"
+            )
+            made.operator_message = grown
+            return made
+        if _over_quota(path):
+            made = DatabaseFull("the database has no room left: a disk quota is used up; raise it")
+            made.operator_message = (
+                f"there is no room left for the database `{path}`: the disk quota of this user, group or "
+                "folder is used up, which `quota` shows and `df` does not; raise it, or remove what else "
+                "counts in it; a service that runs goes on by itself then"
+            )
+            return made
     made.operator_message = operator_message(made, error, url)
     return made
 
@@ -102,12 +117,23 @@ def _grown(path: str) -> str:
     return ""
 
 
+def _over_quota(path: str) -> bool:
+    """SQLite calls a quota a fault of the disk, so whether there is room is tried with another file."""
+    try:
+        with tempfile.TemporaryFile(dir=Path(path).parent, buffering=0) as probe:
+            probe.write(bytes(PROBE_BYTES))
+            os.fsync(probe.fileno())
+    except OSError as failed:
+        return failed.errno == errno.EDQUOT
+    return False
+
+
 def _translated(error: BaseException) -> DatabaseUnavailable:
     cause: BaseException | None = error
     while cause is not None:
         # What was wrong at first may be hidden by a roll-back that found itself rolled back already.
         text = str(cause).lower()
-        if "disk is full" in text or "no space left" in text:
+        if "disk is full" in text or "no space left" in text or "quota exceeded" in text:
             return DatabaseFull("the database has no room left; free disk space and try again")
         if "not a database" in text or "malformed" in text:
             return DatabaseDamaged("the database cannot be reached; try again shortly")

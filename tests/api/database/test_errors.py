@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import sqlite3
+import tempfile
 from pathlib import Path
 
 import peewee
@@ -67,11 +69,28 @@ def test_a_file_that_may_grow_no_larger_is_told_as_no_room(
     )
 
 
+def test_a_quota_that_is_used_up_is_told_as_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite calls it a fault of the disk, and `df` shows room."""
+    error = sqlite3.OperationalError("disk I/O error")
+    refused = OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def no_file(**options: object) -> None:
+        raise refused
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", no_file)
+    assert not isinstance(translated(error, f"sqlite:///{tmp_path}/g.sqlite"), DatabaseFull)
+    refused = OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+    told = translated(error, f"sqlite:///{tmp_path}/g.sqlite")
+    assert isinstance(told, DatabaseFull) and "quota" in str(told)
+    assert "which `quota` shows and `df` does not" in told.operator_message
+
+
 @pytest.mark.parametrize(
     ("text", "full"),
     [
         ("database or disk is full", True),
         ('could not extend file "base/1/2": No space left on device', True),
+        ('could not extend file "base/1/2": Disk quota exceeded', True),
         ('could not translate host name "db-full-1" to address', False),
         ('password authentication failed for user "fulltime"', False),
     ],
