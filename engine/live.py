@@ -135,8 +135,7 @@ class LivePolicies:
         problems, newest = self.repository.problems, self.repository.snapshot
         live, warnings = self._live, (*self._warnings(), *self.repository.warnings)
         problems = problems or (self._reported if newest is not live.snapshot else ())
-        if self._failure is not None:
-            problems = (self._failure, *problems)
+        problems = (*([self._failure] if self._failure else self._watcher.silent()), *problems)
         return {
             "revision": live.snapshot.revision,
             "count": live.snapshot.count,

@@ -41,7 +41,7 @@ def warnings(live: LivePolicies) -> list[Problem]:
 
 def nothing_watched(repository: Repository) -> list[Problem]:
     """A folder of a version without detectors raises no alerts. An empty folder says that none is meant."""
-    if repository.snapshot.detectors or (repository.root / "detectors").is_dir():
+    if repository.snapshot.detectors or "detectors" in repository.worktree.observer.folders:
         return []
     message = (
         "nothing unusual raises an alert: the policies folder has no `detectors/`, as one of an older"

@@ -50,6 +50,8 @@ class Current:
         self._folder: tuple[int, int] | None = None
         self._lost: Snapshot | None = None
         """What was in force here, and the archive does not know any more."""
+        self._replaced: list[Replaced] = []
+        """As noted in the folder."""
         self._began: str | None = None
         """When the archive's first revision was recorded, by which another installation's is told."""
         self.unmarked: tuple[Problem, ...] = ()
@@ -69,6 +71,7 @@ class Current:
                 self._marked = -1
                 self._occupancy.forget()
             self._looked, self._folder = True, folder
+            self.look_for_replaced()
             marker = markers.read_marker(self._disk)
             self._baseline.restore(marker, records, head.files)
             if marker and self._baseline.went_back and head.revision and not self._occupancy.barred(()):
@@ -154,13 +157,18 @@ class Current:
             ]
             with contextlib.suppress(StorageError):  # which is told of with the marker
                 markers.add_replaced(self._disk, found)
+            self.look_for_replaced()
+
+    def look_for_replaced(self) -> None:
+        """Read what is noted of these; other processes note some as well."""
+        self._replaced = markers.read_replaced(self._disk)
 
     def replaced(self) -> list[Replaced]:
-        """Files that gave way to what is in force, as far as that is so still."""
+        """Files that gave way to what is in force, as far as that is so still; no disk is asked."""
         files = self.snapshot.files
         return [
             each
-            for each in markers.read_replaced(self._disk)
+            for each in self._replaced
             if each.digest == (files[each.path].digest if each.path in files else None)
         ]
 

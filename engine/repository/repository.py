@@ -100,10 +100,9 @@ class Repository:
     @property
     def warnings(self) -> list[Problem]:
         """Files that look like documents and are not read, notes that cannot be kept, who else is here, and a
-        git that nobody sees."""
-        tree, current = self.worktree, self.sync.current
-        overlooked = tree.observer.overlooked
-        return [*overlooked, *current.unmarked, *tree.occupancy.problems, *git.out_of_sight(tree.root)]
+        git that nobody sees. INVARIANT: no disk is asked, since who asks for this must not wait for one."""
+        seen, occupancy = self.worktree.observer, self.worktree.occupancy
+        return [*seen.overlooked, *self.sync.current.unmarked, *occupancy.problems, *seen.unseen_git]
 
     # ---- files and other writers -----------------------------------------------------------------------
 

@@ -148,9 +148,10 @@ class Sync:
 
     def differing(self, reread: Part, pause: Pause = lambda: None) -> set[str]:
         """The paths that are not as in force, found in passing; nothing of them is applied."""
-        self._look_whose_folder()
         self._worktree.observer.forget(reread)
         observed = self.look(None, None, pause)
+        self._look_whose_folder()
+        self.current.look_for_replaced()
         files = self.current.snapshot.files
         found = {
             path

@@ -17,6 +17,7 @@ from typing import Final
 
 from engine.documents.policy import digest_of
 from engine.errors import DocumentError, PolicyFileInvalid, Problem, StorageError
+from engine.worktree import git
 from engine.worktree import paths as paths_
 from engine.worktree.disk import EVERY, Disk, Pause, Signature, reason, settled, shown, unreadable
 
@@ -77,6 +78,10 @@ class Observer:
         self._standing: dict[str, Problem] = {}
         self.overlooked: list[Problem] = []
         """What looks like a document and is not read, by the last look at all of the disk."""
+        self.folders: frozenset[str] = frozenset()
+        """Those of that look."""
+        self.unseen_git: list[Problem] = []
+        """That nobody can tell what git is in the middle of, by that look."""
 
     def forget(self, part: Part) -> None:
         """Read this part of the files again next time, whatever their times say."""
@@ -105,6 +110,7 @@ class Observer:
             named = [path for path in listing.files if path.endswith(paths_.TEST)]
             mistaken = [each for path in named if (each := self._mistaken(path, listing.files[path]))]
             self.overlooked = [*listing.overlooked, *mistaken]
+            self.folders, self.unseen_git = frozenset(listing.folders), git.out_of_sight(self._disk.root)
             seen.refused, seen.folders = listing.refused, listing.folders
             found = {path: each for path, each in listing.files.items() if not paths_.ignored(path)}
             wanted = {path for path in expected - found.keys() if not _covered(path, seen.refused)}

@@ -16,6 +16,7 @@ from typing import Final
 import watchfiles
 from watchfiles import Change
 
+from engine.errors import Problem
 from engine.worktree import git
 
 log = logging.getLogger("governance.policies")
@@ -29,6 +30,8 @@ LOST_SECONDS: Final = 0.5
 """Between two tries to watch a folder that is not there."""
 STALE_LOCK_SECONDS: Final = 60.0
 """A git lock as old as this was left behind by a crash."""
+SILENT_SECONDS: Final = 120.0
+"""Longer than that nobody looks at the files who is not kept waiting by the disk."""
 
 
 class Watcher:
@@ -43,6 +46,8 @@ class Watcher:
         # Not everything was heard for a while: what has happened is unclear.
         self._lost = False
         self._heard = threading.Event()
+        self._asked: float | None = None
+        """When whoever looks at the files last came by here."""
 
     def stopped(self) -> bool:
         return self._stop.is_set()
@@ -69,12 +74,24 @@ class Watcher:
         """Something has changed there, as somebody else has found out."""
         self._events.put(paths)
 
+    def silent(self) -> tuple[Problem, ...]:
+        """That whoever looks at the files waits for the disk; it is not asked."""
+        if self._asked is None or self._monotonic() - self._asked < SILENT_SECONDS:
+            return ()
+        message = (
+            "the policies folder has not answered for two minutes or more, as where a network file system "
+            "hangs, so nobody knows what the files say by now; see to it, and the service goes on by itself"
+        )
+        return (Problem(message, "", "not_looked_at"),)
+
     def waiting(self) -> bool:
         """True when something has changed that `settled` would tell of."""
+        self._asked = self._monotonic()
         return not self._events.empty()
 
     def settled(self, seconds: float) -> set[str]:
         """The paths that changed, once nothing has changed for a while and git is done."""
+        self._asked = self._monotonic()
         try:
             paths = self._events.get(timeout=max(seconds, 0.001))
         except queue.Empty:

@@ -153,6 +153,7 @@ def test_files_that_gave_way_are_named_until_an_admin_accepts(tmp_path: Path) ->
         found = [Replaced(path, files[path].digest, at), Replaced("policies/gone.yaml", None, at)]
 
         async def named() -> list[str]:
+            repository.sync.current.look_for_replaced()
             answer = await service.call("nobody", "GET", "/health")
             check_shape("GET", "/health", answer)
             return [each["message"] for each in answer.json()["policies"]["warnings"]]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -117,3 +119,18 @@ def test_readers_never_see_a_mixture(folder: Folder) -> None:
     stop.set()
     reader.join()
     assert seen == []
+
+
+def test_what_is_told_of_the_set_waits_for_no_disk(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the policies lie on a network that hangs, the event loop would wait, and with it everybody."""
+    live = Watched(folder).live
+
+    def hangs(*arguments: object, **named: object) -> None:
+        raise AssertionError("the disk was asked")
+
+    with monkeypatch.context() as patch:
+        for name in ("stat", "lstat", "scandir", "listdir", "open"):
+            patch.setattr(os, name, hangs)
+        patch.setattr(Path, "resolve", hangs)
+        health, replaced = live.health(), live.replaced()
+    assert health["stale"] is False and replaced == []

@@ -122,3 +122,26 @@ def test_whoever_asks_for_it_has_the_files_read_at_once(
         watched.live.look_again()
         watched.until(lambda: watched.blocks("pay"))
         watched.until(lambda: reread == [(0, 1)])
+
+
+def test_a_folder_that_does_not_answer_is_told_of(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where it lies on a network file system that hangs."""
+    identity, asked, answers = Disk.identity, threading.Event(), threading.Event()
+
+    def hanging(disk: Disk) -> tuple[int, int] | None:
+        asked.set()
+        assert answers.wait(20)
+        return identity(disk)
+
+    monkeypatch.setattr(live_module, "FOLLOW_SECONDS", 0.1)
+    with watching(folder) as watched:
+        watched.until(lambda: not watched.live.health()["stale"])
+        monkeypatch.setattr(Disk, "identity", hanging)
+        watched.live._watcher.tell({""})
+        assert asked.wait(20)
+        monkeypatch.setattr(watch_module, "SILENT_SECONDS", 0.5)
+        watched.until(lambda: watched.live.health()["stale"])
+        assert "has not answered" in watched.live.health()["errors"][0]["message"]
+        answers.set()
+        monkeypatch.setattr(watch_module, "SILENT_SECONDS", 120.0)
+        watched.until(lambda: not watched.live.health()["stale"])
