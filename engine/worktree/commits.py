@@ -112,7 +112,8 @@ class CommitQueue:
             try:
                 if self._is_newest(name, commit["path"]):
                     git.commit_file(self._disk.root, commit["path"], commit["author"], commit["message"])
-            except git.GitFailed as failed:
+            except (git.GitFailed, OSError, ValueError) as error:
+                failed = error if isinstance(error, git.GitFailed) else git.GitFailed(str(error))
                 with self._lock:
                     self._failed[name] = failed
                 if failed.busy or not everything:

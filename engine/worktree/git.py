@@ -194,7 +194,7 @@ def _refuse_passing_head(root: Path) -> None:
             return
         if what := _unfinished(folder):
             raise GitFailed(f"cannot commit during {what}; finish it, or give it up")
-        if not (folder / "HEAD").read_text().startswith("ref:"):
+        if not (folder / "HEAD").read_bytes().startswith(b"ref:"):
             log.warning(
                 "no branch is checked out in `%s`: what is committed now is lost to sight when one is; "
                 "check one out",

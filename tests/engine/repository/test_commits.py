@@ -38,6 +38,37 @@ def test_without_a_thread_a_commit_waits_for_the_next_change(
     queue.close()
 
 
+def test_a_branch_whose_name_is_no_utf_8_is_committed_to(folder: Folder) -> None:
+    """It ended the next start."""
+    folder.write("policies/a.yaml", document("a"))
+    top = folder.root.parent
+    run_git(top, "init", "-q")
+    run_git(top, "add", ".")
+    run_git(top, "commit", "-qm", "first")
+    run_git(top, "checkout", "-qb", "entw\udcfcrfe")
+    folder.started().update("default", "a", {"name": "New"}, author=ADMIN)
+    queue = CommitQueue(folder.root)
+    queue.add(folder.root, "policies/a.yaml", ADMIN, "policy a: version 2")
+    assert not queue.problems
+    run_git(top, "diff", "--quiet", "HEAD", "--", ".")
+    queue.close()
+
+
+def test_whatever_fails_in_a_commit_ends_no_start(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = CommitQueue(folder.root)
+    monkeypatch.setattr(git, "commit_file", _closed)
+    queue.add(folder.root, "policies/a.yaml", ADMIN, "policy a: version 2")
+    queue.close()
+    again = CommitQueue(folder.root)
+    again.start()
+    assert "Permission denied" in again.problems[0].message
+    again.close()
+
+
+def _closed(*_: object) -> None:
+    raise PermissionError(13, "Permission denied")
+
+
 def _none_left(_: threading.Thread) -> None:
     raise RuntimeError("can't start new thread")
 
