@@ -95,7 +95,8 @@ async def terms_of(caller: Caller, approval_id: str, body: dict[str, Any], conte
                 f"the policy `{policy['policyName']}` has changed since it asked, and a grant covers only the"
                 " version that asked; approve without `grant`",
             )
-    return Terms(asked["scope"], asked["calls"], asked["minutes"])
+    read = context.live.ruleset(caller.organisation_id).roots
+    return Terms(asked["scope"], asked["calls"], asked["minutes"], read)
 
 
 ROUTES = (

@@ -9,7 +9,7 @@ their run themselves.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from hashlib import sha256
 from typing import Any, Final
 
@@ -33,6 +33,8 @@ DIGEST: Final = 64
 
 _decode = msgspec.json.decode
 
+_EVALUATED: Final = frozenset(("subject", "action", "context"))
+"""Members of the `agentContext` of an AuthZEN evaluation."""
 
 NO_LABELS: Final = "[]"
 
@@ -71,6 +73,29 @@ def refers(facts: dict[str, Any]) -> bool:
 def asserted(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Of what a decision saw, the agent's own words."""
     return {name: facts[name] for name in ASSERTED if name in facts}
+
+
+def said_of_evaluation(asserted: Mapping[str, Any], read: Container[str]) -> str:
+    """A digest of what an AuthZEN evaluation says beside its payload and is another call without: its subject
+    and action, and all that stands in the roots that policies `read`. Empty for any other call, of which
+    these are the agent's own words."""
+    told = asserted.get("agentContext")
+    if not isinstance(told, dict) or not told.keys() >= _EVALUATED:
+        return ""
+    seen = {name: asserted[name] for name in ASSERTED if name in asserted and name in read}
+    return sha256(canonical_json([told["subject"], told["action"], seen])).hexdigest()[:32]
+
+
+def granted_digest(digest: str, said: str) -> str:
+    """What a grant holds of the call that it is for: its digest, and `said_of_evaluation` as a third part."""
+    return f"{digest}{'' if ':' in digest else ':'}:{said}" if said else digest
+
+
+def parts_of_granted(digest: str) -> tuple[str, str]:
+    """The two that `granted_digest` put together."""
+    payload, _, others = digest.partition(":")
+    behalf, _, said = others.partition(":")
+    return (f"{payload}:{behalf}" if behalf else payload), said
 
 
 BODY: Final = "(SELECT e.body FROM events e WHERE e.event_no = c.event_no AND e.received_at = c.decided_at)"

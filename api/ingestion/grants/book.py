@@ -13,6 +13,7 @@ import msgspec
 
 from api.clock import APART_SECONDS, iso, seconds
 from api.database.models import Grant
+from api.store.call_facts import parts_of_granted
 from api.store.emails import same_email
 
 _decode = msgspec.json.decode
@@ -28,6 +29,8 @@ class ActiveGrant(msgspec.Struct, frozen=True):
     key_id: str
     policies: frozenset[tuple[str, int]]
     labels: frozenset[str]
+    said: str
+    """What a call says beside its digest, see `said_of_evaluation`."""
     calls: int
     created_by: str
     made_by: frozenset[str]
@@ -74,9 +77,10 @@ class GrantBook:
         rows = Grant.select().where(Grant.revoked_at.is_null() & (Grant.expires_at > at))
         for row in rows.order_by(Grant.expires_at, Grant.grant_id):
             if row.payload_digest is not None:
-                calls[(row.organisation_id, row.payload_digest)].append(_active(row))
+                digest, said = parts_of_granted(row.payload_digest)
+                calls[(row.organisation_id, digest)].append(_active(row, said))
             else:
-                labels[(row.organisation_id, row.run_id)].append(_active(row))
+                labels[(row.organisation_id, row.run_id)].append(_active(row, ""))
         self._known = _Known(version, dict(calls), dict(labels))
 
     def __bool__(self) -> bool:
@@ -85,7 +89,7 @@ class GrantBook:
     def of_call(
         self, organisation_id: str, digest: str, run_id: str, agent_id: str, key_id: str
     ) -> list[ActiveGrant]:
-        """Those for such a call in this run, the one that ends first before the others."""
+        """Those for such a call in this run, whatever `said`; the one that ends first before the others."""
         return [
             grant
             for grant in self._known.calls.get((organisation_id, digest), ())
@@ -108,7 +112,7 @@ class GrantBook:
             calls.pop((organisation_id, digest), None)
 
 
-def _active(row: Grant) -> ActiveGrant:
+def _active(row: Grant, said: str) -> ActiveGrant:
     return ActiveGrant(
         row.grant_id,
         row.scope,
@@ -117,6 +121,7 @@ def _active(row: Grant) -> ActiveGrant:
         row.key_id,
         frozenset((policy["policyId"], policy["version"]) for policy in _decode(row.policies)),
         frozenset(_decode(row.labels)),
+        said,
         row.calls or 0,
         row.created_by,
         frozenset(same_email(name) for name in (row.created_by, row.creator_id) if name),

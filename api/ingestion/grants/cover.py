@@ -20,6 +20,7 @@ from api.ingestion.batch import Batch
 from api.ingestion.event import Evaluated, Incoming
 from api.ingestion.grants.book import ActiveGrant, GrantBook
 from api.ingestion.known_runs import KnownRun
+from api.store.call_facts import said_of_evaluation
 from api.store.emails import same_email
 from engine.matching import decision as engine_decision
 from engine.matching.exemption import evaluate_exempt
@@ -79,8 +80,10 @@ def cover(
         return made
     holding = [match for match in made.decision.matched if match.policy.action == "require_approval"]
     asking = {(match.policy.policy_id, match.policy.version) for match in holding}
-    for grant in book.of_call(run.organisation_id, event.digest, run.run_id, run.agent_id, run.key_id):
-        if asking <= grant.policies and grant.lasts(batch.transaction.at):
+    found = book.of_call(run.organisation_id, event.digest, run.run_id, run.agent_id, run.key_id)
+    said = said_of_evaluation(event.metadata, evaluated.ruleset.roots) if found else ""
+    for grant in found:
+        if asking <= grant.policies and grant.said == said and grant.lasts(batch.transaction.at):
             number = batch.used(grant.grant_id, grant.bucket) + 1
             if number <= grant.calls:
                 return _granted(made, holding, grant, number)

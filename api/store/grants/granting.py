@@ -18,6 +18,7 @@ from api.caller import Caller
 from api.clock import iso
 from api.database.models import ApiKey, Approval, CallTable, Grant, Run
 from api.database.transaction import Transaction
+from api.store.call_facts import asserted, granted_digest, said_of_evaluation
 from api.store.emails import same_email
 from api.store.grants.reading import CALLS, LABELS, find_grant
 from api.store.review.progress import SERVICE
@@ -51,6 +52,8 @@ class Terms:
     scope: str
     calls: int
     minutes: int
+    read: frozenset[str] = frozenset()
+    """Roots of a call that policies look at, which are the same in each evaluation of AuthZEN."""
 
 
 def grant_calls(
@@ -68,7 +71,9 @@ def grant_calls(
         kind=CALLS,
         scope=terms.scope,
         tool_name=call.tool_name,
-        payload_digest=call.payload_digest,
+        payload_digest=granted_digest(
+            call.payload_digest, said_of_evaluation(asserted(_decode(call.facts)), terms.read)
+        ),
         policies=approval.asked_by,
         calls=terms.calls,
         reason=reason,
