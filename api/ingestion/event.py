@@ -87,10 +87,8 @@ class Line:
 
     def holds(self, event: Incoming) -> bool:
         """Whether one before it was put off."""
-        runs = (event.body.runId, event.parent)
-        return any(
-            place < event.place for run_id in runs if run_id for place in self._put_off.get(run_id, ())
-        )
+        runs = (event.body.runId, *event.named_runs)
+        return any(place < event.place for run_id in runs for place in self._put_off.get(run_id, ()))
 
     def passed(self, event: Incoming, *, put_off: bool) -> None:
         """It was put off, or is through."""
@@ -162,6 +160,12 @@ class Incoming(msgspec.Struct):
         """The run that is said to have started this one, or to have gone before it."""
         named: str | None = self.metadata.get("parentRunId") or self.metadata.get("continuesRunId")
         return named or None
+
+    @property
+    def named_runs(self) -> tuple[str, ...]:
+        """The same, where both are said."""
+        named = (self.metadata.get("parentRunId"), self.metadata.get("continuesRunId"))
+        return tuple(name for name in named if name)
 
     @property
     def is_of_sub_run(self) -> bool:

@@ -79,15 +79,14 @@ def inherit(batch: Batch, run: KnownRun, event: Incoming, ruleset: Ruleset) -> l
 
 
 def keep_up(batch: Batch, run: KnownRun, event: Incoming, ruleset: Ruleset) -> None:
-    """Labels that the run which started this one has got since, where an event names it again: the two go on
-    side by side, and either may tell the other what it has read."""
-    if not event.is_of_sub_run or event.parent != run.parent_run_id:
-        return
-    if (parent := batch.runs.get((run.organisation_id, run.parent_run_id or ""))) is not None:
-        labels: list[str] = _decode(parent.labels)
-        if not set(labels) <= set(_decode(run.labels)):
-            _need_answer(batch)
-            _mark(run, ruleset.needs, add_labels(run, labels))
+    """Labels that the runs which an event names have by now, however often and late it names them: they go on
+    side by side, and any may tell the others what it has read."""
+    for name in event.named_runs:
+        if (other := batch.runs.get((run.organisation_id, name))) is not None:
+            labels: list[str] = _decode(other.labels)
+            if not set(labels) <= set(_decode(run.labels)):
+                _need_answer(batch)
+                _mark(run, ruleset.needs, add_labels(run, labels))
 
 
 def add_labels(run: KnownRun, labels: Iterable[str]) -> list[str]:

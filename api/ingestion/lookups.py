@@ -205,8 +205,7 @@ def tell(store: Database, run: KnownRun) -> None:
 def _places(events: Iterable[Incoming]) -> set[Place]:
     found = {(event.caller.organisation_id, event.body.runId) for event in events}
     for event in events:
-        if (parent := event.parent) is not None:
-            found.add((event.caller.organisation_id, parent))
+        found |= {(event.caller.organisation_id, name) for name in event.named_runs}
     return found
 
 

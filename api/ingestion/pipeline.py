@@ -248,8 +248,8 @@ class Ingestion:
             return PutOff(event)
         begun_at = thread_time() if run is None and event.parent is not None else None
         known_run, inherited = (run, _NOTHING) if run is not None else begun(batch, event, ruleset)
-        if run is not None and call is None:
-            keep_up(batch, run, event, ruleset)
+        if call is None:
+            keep_up(batch, known_run, event, ruleset)
         inheriting = 0.0 if begun_at is None else thread_time() - begun_at
         outcome = None
         if event.call is not None and call is None:
@@ -301,8 +301,8 @@ class Ingestion:
     def _read_whole(self, batch: Batch, event: Incoming) -> bool:
         """Bring what the runs that an event is about tell of themselves; False: its key has no time for that
         in this commit."""
-        organisation_id, names = event.caller.organisation_id, (event.body.runId, event.parent)
-        runs = [batch.runs.get((organisation_id, name)) for name in names if name]
+        organisation_id, names = event.caller.organisation_id, (event.body.runId, *event.named_runs)
+        runs = [batch.runs.get((organisation_id, name)) for name in names]
         untold = [run for run in runs if run is not None and run.is_untold]
         if untold and self.evaluator.has_told_enough(event):
             return False
