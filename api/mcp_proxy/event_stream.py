@@ -39,7 +39,7 @@ async def events(chunks: AsyncIterable[bytes]) -> AsyncIterator[StreamEvent]:
         elif name == b"id" and b"\0" not in value:
             id = value.decode("utf-8", "replace")
         elif name == b"retry" and value.isdigit():
-            retry = int(value) / 1000
+            retry = float(value) / 1000  # which may be endless, but is no error however long it is
 
 
 async def _lines(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:

@@ -134,8 +134,7 @@ class McpEndpoint:
             return await self._follow(message, answer)
         body = await _whole(answer)
         if kind == "application/json":
-            if answer.is_success:
-                self._pass(message, body)
+            if answer.is_success and self._pass(message, body):
                 return None
             with contextlib.suppress(UnreadableMessage):
                 if "error" in (found := read(_one_line(body))).body:

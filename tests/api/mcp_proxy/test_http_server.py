@@ -151,6 +151,28 @@ def test_what_goes_wrong_is_the_answer_to_the_request(answer: Answer, text: str)
     served(answer, test)
 
 
+def test_what_answers_nothing_that_was_asked_is_an_error_of_the_request() -> None:
+    answers = [{"jsonrpc": "2.0", "id": 1, "result": {}}]
+
+    async def test(endpoint: McpEndpoint, lines: AsyncIterator[bytes]) -> None:
+        await endpoint.send(made(call(1, "deploy")))
+        assert (await anext(lines)).startswith(b"[")  # which the relay passes to nobody
+        found = read(await anext(lines))
+        assert found.id == 1 and "answers with 200" in found.body["error"]["message"]
+
+    served(lambda _: httpx.Response(200, json=answers), test)
+
+
+def test_how_long_a_server_wants_to_be_left_alone_may_be_any_number() -> None:
+    async def told() -> list[float | None]:
+        async def chunks() -> AsyncIterator[bytes]:
+            yield b"retry: " + b"9" * 5_000 + b"\n\nretry: 100\n\n"
+
+        return [event.retry async for event in events(chunks())]
+
+    assert asyncio.run(told()) == [float("inf"), 0.1]
+
+
 def test_cancelling_closes_the_stream_where_there_is_no_session() -> None:
     seen: list[str] = []
     begun, closed = asyncio.Event(), asyncio.Event()
