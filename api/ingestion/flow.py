@@ -9,7 +9,7 @@ INVARIANT: on PostgreSQL a lane changes no run that others may see (`NeedsAnswer
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -21,6 +21,7 @@ from api.ingestion.event import Incoming
 from api.ingestion.known_runs import KnownRun
 from api.ingestion.rows import CallRow, RunValueRow
 from api.store import run_values
+from api.store.call_facts import OF_THE_CALL
 from engine.derived.derivation import Derivation
 from engine.derived.provenance import origin_of
 from engine.flow.memory import UNTRUSTED, Addition
@@ -40,6 +41,7 @@ MOST_READ: Final = 2**16
 is bounded, however much its run has read."""
 
 _BODY: Final = "SELECT body FROM events WHERE event_no = ? AND received_at = ?"
+_FACTS: Final = "SELECT facts FROM tool_calls WHERE call_no = ?"
 _encode = msgspec.json.encode
 _decode = msgspec.json.decode
 
@@ -216,7 +218,7 @@ def reported(
         if addition.full:
             told["valuesBeyondBound"] = True
     if needs.reports:
-        report = _report(event, run, name, payload or {})
+        report = _report(event, run, name, payload or {}, {} if call is None else _seen(batch, call))
         matches = ruleset.evaluate(report).matches
         matched = [match.policy for match in matches]
         labels = [label for policy in matched for label in policy.labels]
@@ -248,7 +250,15 @@ def _payload(batch: Batch, call: CallRow) -> Json:
     return (_decode(bytes(rows[0][0])).get("metadata") or {}).get("inputPayload") or {}
 
 
-def _report(event: Incoming, run: KnownRun, tool_name: str, payload: Json) -> ToolCall:
+def _seen(batch: Batch, call: CallRow) -> dict[str, Any]:
+    """What the decision on a call saw beside its payload, without what is of its run, which may be more now."""
+    text = call.facts or batch.store.rows(_FACTS, (call.call_no,))[0][0]
+    return {root: value for root, value in _decode(text).items() if root in OF_THE_CALL}
+
+
+def _report(
+    event: Incoming, run: KnownRun, tool_name: str, payload: Json, seen: Mapping[str, Any]
+) -> ToolCall:
     """The outcome as policies see it: the call, with `outputPayload`, null where none was reported."""
     document: dict[str, Any] = {
         "toolName": tool_name,
@@ -258,6 +268,7 @@ def _report(event: Incoming, run: KnownRun, tool_name: str, payload: Json) -> To
         "toolCallId": event.metadata["toolCallId"],
         "key": {"id": event.caller.key_id, "scopes": list(event.caller.scopes)},
         **event.facts,
+        **seen,
         "outputPayload": event.metadata.get("outputPayload"),
     }
     if (facts := run.facts()) is not None:

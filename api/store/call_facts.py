@@ -28,6 +28,9 @@ OF_THE_RUN: Final = True
 ASSERTED: Final[tuple[str, ...]] = ("actionHint", "agentContext", "reason", "toolAnnotations")
 """The agent's own words on an event."""
 
+OF_THE_CALL: Final = frozenset((*ASSERTED, "user", "delegation", "key"))
+"""Roots of a call that its row keeps, and that stay as its decision saw them."""
+
 DIGEST: Final = 64
 """Characters of a payload's digest; behind a colon follows on whose behalf the call is made, if on any."""
 

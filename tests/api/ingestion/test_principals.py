@@ -26,10 +26,18 @@ ALICE_ONLY = {
     ],
 }
 
+FOR_ALICE = {
+    "name": "Label what was read for Alice",
+    "action": "allow",
+    "on": "tool.completed",
+    "labels": {"add": ["of-alice"]},
+    "matchConditions": [{"field": "user.id", "operator": "equals", "value": "alice"}],
+}
+
 
 def played(tmp_path: Path, steps: Any) -> None:
     async def play() -> None:
-        async with Service(tmp_path, [ALICE_ONLY]) as service:
+        async with Service(tmp_path, [ALICE_ONLY, FOR_ALICE]) as service:
             for name in ("alice", "bob"):
                 await service.context.writer.write(
                     lambda transaction, name=name: accounts.add_key(
@@ -55,6 +63,27 @@ def test_a_decision_for_one_user_is_not_given_to_another(tmp_path: Path) -> None
         assert (replay.status_code, replay.json()["code"]) == (409, "run_conflict")
         own = await service.report("bob", 4, "tool.called", runId="run-2", **wipe)
         assert own.json()["toolCallStatus"] == "blocked"
+
+    played(tmp_path, steps)
+
+
+def test_an_outcome_is_of_the_user_for_whom_the_call_was_made(tmp_path: Path) -> None:
+    async def steps(service: Service) -> None:
+        rule = {"name": "Acme", "userToken": {"algorithm": "HS256", "key": SECRET}}
+        assert (await service.call("admin", "PUT", "/v1/organisation", rule)).status_code == 200
+        expires = int(service.clock()) + 600
+        alice, bob = (
+            jwt.encode({"sub": name, "exp": expires}, SECRET, algorithm="HS256") for name in ("alice", "bob")
+        )
+        for run, token, told, labels in (
+            ("run-1", alice, {}, ["of-alice"]),
+            ("run-2", alice, {"userToken": bob}, ["of-alice"]),
+            ("run-3", bob, {"userToken": alice}, []),
+        ):
+            call = {"runId": run, "toolCallId": "c-1"}
+            await service.report("agent", f"{run}-1", "tool.called", **call, toolName="x", userToken=token)
+            await service.report("agent", f"{run}-2", "tool.completed", **call, outputPayload={}, **told)
+            assert (await service.call("agent", "GET", f"/v1/runs/{run}")).json()["labels"] == labels
 
     played(tmp_path, steps)
 
