@@ -251,7 +251,7 @@ def _payload(batch: Batch, call: CallRow) -> Json:
 
 
 def _seen(batch: Batch, call: CallRow) -> dict[str, Any]:
-    """What the decision on a call saw beside its payload, without what is of its run, which may be more now."""
+    """What the decision on a call saw beside its payload, but nothing of its run, which may be more now."""
     text = call.facts or batch.store.rows(_FACTS, (call.call_no,))[0][0]
     return {root: value for root, value in _decode(text).items() if root in OF_THE_CALL}
 
