@@ -27,6 +27,7 @@ from uvicorn.server import ServerState
 
 from api import metrics
 from api.http.problems import ApiError
+from api.server.beginnings import Beginnings, credential_of
 
 MOST_HEAD: Final = 65_536
 """Bytes of one request that are no body, beside those that arrive together with its beginning."""
@@ -70,6 +71,7 @@ class BoundedProtocol(HttpToolsProtocol):
     """One connection; see the module."""
 
     _lines: ClassVar[WeakKeyDictionary[ServerState, _Line]] = WeakKeyDictionary()
+    _beginnings: ClassVar[WeakKeyDictionary[ServerState, Beginnings]] = WeakKeyDictionary()
 
     request_seconds: float = 60
     """For a request to arrive, from its first byte to the last of its body; for a client to read anything."""
@@ -251,7 +253,11 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         self._running = cycle
-        super()._start_asgi_task(cycle, app)
+        beginnings = self._beginnings.get(self.server_state)
+        if beginnings is None:
+            beginnings = self._beginnings[self.server_state] = Beginnings(self.loop)
+        start = super()._start_asgi_task
+        beginnings.add(credential_of(cycle.scope["headers"]), lambda: start(cycle, app))
 
     # One timer watches over a connection for all of its requests, instead of a new one for each.
 

@@ -54,6 +54,8 @@ FLAGS: Final = {
 GRACE: Final = 15
 """Seconds that requests under way have to finish when the service is told to stop."""
 KEEP_ALIVE: Final = 75
+TAKEN_TOGETHER: Final = 16
+"""New connections in one round of the event loop."""
 FEWEST_FILES: Final = 128
 """With fewer, idle connections leave none for the database."""
 
@@ -315,6 +317,12 @@ def _notes(settings: Settings) -> list[str]:
     return notes
 
 
+def _handles(listener: socket.socket) -> list[socket.socket]:
+    """The socket, and further names of it. Of each, uvloop takes one connection in a round, so that with a
+    single one a new connection would wait for as many rounds as there are others before it."""
+    return [listener, *(listener.dup() for _ in range(TAKEN_TOGETHER - 1))]
+
+
 def _run(settings: Settings, listener: socket.socket, on_hang_up: HangUp | None) -> int:
     import uvicorn
     from uvicorn.config import STARTUP_FAILURE
@@ -346,7 +354,7 @@ def _run(settings: Settings, listener: socket.socket, on_hang_up: HangUp | None)
         # failure.
         signal.signal(number, _stopped)
     try:
-        uvicorn.Server(config).run(sockets=[listener])
+        uvicorn.Server(config).run(sockets=_handles(listener))
     except SystemExit as stopped:
         return USAGE if stopped.code == STARTUP_FAILURE else 0
     return 0
@@ -367,7 +375,7 @@ def _supervisor(config: Config, listener: socket.socket, on_hang_up: HangUp | No
                 if process.wait_until_ready(GRACE, self.should_exit) and process.pid is not None:
                     os.kill(process.pid, signal.SIGHUP)
 
-    return Supervisor(config, sockets=[listener])
+    return Supervisor(config, sockets=_handles(listener))
 
 
 def _stopped(_number: int, _frame: FrameType | None) -> NoReturn:

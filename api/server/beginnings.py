@@ -1,0 +1,56 @@
+"""Which requests of one credential are begun now, and which in a later round of the event loop.
+
+Who opens connection after connection would have all that they ask begun before anybody else is heard. So of
+each credential a few requests are begun in a round; the rest stands in a queue of its own, and whoever sends
+one after the other waits for no such queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Final
+
+AT_ONCE: Final = 4
+"""Requests of one credential that are begun in one round."""
+
+Begin = Callable[[], None]
+
+
+class Beginnings:
+    """See the module; one per event loop. Those of one credential keep their order."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._begun: Counter[bytes] = Counter()
+        """In this round, by credential. INVARIANT: while it holds any, the next round is called for."""
+        self._queues: dict[bytes, deque[Begin]] = {}
+
+    def add(self, credential: bytes, begin: Begin) -> None:
+        """Begin a request, now or in its turn; what carries no credential is begun at once."""
+        if not credential:
+            begin()
+        elif credential in self._queues or self._begun[credential] >= AT_ONCE:
+            self._queues.setdefault(credential, deque()).append(begin)
+        else:
+            self._begin(credential, begin)
+
+    def _begin(self, credential: bytes, begin: Begin) -> None:
+        if not self._begun:
+            self._loop.call_soon(self._next_round)
+        self._begun[credential] += 1
+        begin()
+
+    def _next_round(self) -> None:
+        self._begun.clear()
+        for credential, queue in list(self._queues.items()):
+            for _ in range(min(AT_ONCE, len(queue))):
+                self._begin(credential, queue.popleft())
+            if not queue:
+                del self._queues[credential]
+
+
+def credential_of(headers: list[tuple[bytes, bytes]]) -> bytes:
+    """What a request authenticates by; empty: by nothing."""
+    return next((value for name, value in headers if name in (b"x-api-key", b"authorization")), b"")

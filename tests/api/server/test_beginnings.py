@@ -1,0 +1,50 @@
+"""Of one credential a few requests are begun in each round of the event loop; nobody else stands behind the
+rest."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from functools import partial
+
+from api.cli.commands.serve import TAKEN_TOGETHER, _handles
+from api.server.beginnings import AT_ONCE, Beginnings, credential_of
+
+
+def test_who_asks_for_much_is_begun_in_turns() -> None:
+    begun: list[tuple[bytes, int]] = []
+
+    async def play() -> None:
+        beginnings = Beginnings(asyncio.get_running_loop())
+        for number in range(10):
+            beginnings.add(b"many", partial(begun.append, (b"many", number)))
+        for credential in (b"one", b"", b""):
+            beginnings.add(credential, partial(begun.append, (credential, 0)))
+        assert begun == [(b"many", each) for each in range(AT_ONCE)] + [(b"one", 0), (b"", 0), (b"", 0)]
+        await asyncio.sleep(0)
+        assert len(begun) == 2 * AT_ONCE + 3
+        beginnings.add(b"many", partial(begun.append, (b"many", 10)))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert [number for credential, number in begun if credential == b"many"] == list(range(11))
+        beginnings.add(b"many", partial(begun.append, (b"many", 11)))
+        assert begun[-1] == (b"many", 11)
+
+    asyncio.run(play())
+
+
+def test_a_credential_is_a_key_or_a_token() -> None:
+    assert credential_of([(b"host", b"x"), (b"x-api-key", b"k")]) == b"k"
+    assert credential_of([(b"authorization", b"Bearer t")]) == b"Bearer t"
+    assert credential_of([(b"host", b"x")]) == b""
+
+
+def test_new_connections_are_taken_many_at_a_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        handles = _handles(listener)
+        try:
+            assert len(handles) == TAKEN_TOGETHER > 1
+            assert {each.getsockname() for each in handles} == {listener.getsockname()}
+        finally:
+            for each in handles[1:]:
+                each.close()
