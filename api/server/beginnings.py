@@ -2,14 +2,15 @@
 
 Who opens connection after connection would have all that they ask begun before anybody else is heard. So of
 each credential a few requests are begun in a round; the rest stands in a queue of its own, and whoever sends
-one after the other waits for no such queue.
+one after the other waits for no such queue. Whose connection is lost leaves it, so that no more stand there
+than there may be connections.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable
 from typing import Final
 
 AT_ONCE: Final = 4
@@ -25,16 +26,22 @@ class Beginnings:
         self._loop = loop
         self._begun: Counter[bytes] = Counter()
         """In this round, by credential. INVARIANT: while it holds any, the next round is called for."""
-        self._queues: dict[bytes, deque[Begin]] = {}
+        self._queues: dict[bytes, OrderedDict[Hashable, Begin]] = {}
+        """By credential and connection, which waits for one request at a time."""
 
-    def add(self, credential: bytes, begin: Begin) -> None:
+    def add(self, credential: bytes, connection: Hashable, begin: Begin) -> None:
         """Begin a request, now or in its turn; what carries no credential is begun at once."""
         if not credential:
             begin()
         elif credential in self._queues or self._begun[credential] >= AT_ONCE:
-            self._queues.setdefault(credential, deque()).append(begin)
+            self._queues.setdefault(credential, OrderedDict())[connection] = begin
         else:
             self._begin(credential, begin)
+
+    def leave(self, credential: bytes, connection: Hashable) -> None:
+        """Its connection is lost: if it was not begun by now, it never is."""
+        if (queue := self._queues.get(credential)) is not None:
+            queue.pop(connection, None)
 
     def _begin(self, credential: bytes, begin: Begin) -> None:
         if not self._begun:
@@ -46,7 +53,7 @@ class Beginnings:
         self._begun.clear()
         for credential, queue in list(self._queues.items()):
             for _ in range(min(AT_ONCE, len(queue))):
-                self._begin(credential, queue.popleft())
+                self._begin(credential, queue.popitem(last=False)[1])
             if not queue:
                 del self._queues[credential]
 

@@ -257,7 +257,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if beginnings is None:
             beginnings = self._beginnings[self.server_state] = Beginnings(self.loop)
         start = super()._start_asgi_task
-        beginnings.add(credential_of(cycle.scope["headers"]), lambda: start(cycle, app))
+        beginnings.add(credential_of(cycle.scope["headers"]), self, lambda: start(cycle, app))
 
     # One timer watches over a connection for all of its requests, instead of a new one for each.
 
@@ -320,6 +320,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._running is not None:
             self._running.disconnected = True
             self._running.message_event.set()
+            credential = credential_of(self._running.scope["headers"])
+            self._beginnings[self.server_state].leave(credential, self)
         self._look_no_more()
         if self.timeout_keep_alive_task is not None:
             self.timeout_keep_alive_task.cancel()

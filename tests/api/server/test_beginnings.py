@@ -6,9 +6,12 @@ from __future__ import annotations
 import asyncio
 import socket
 from functools import partial
+from typing import Any
 
 from api.cli.commands.serve import TAKEN_TOGETHER, _handles
 from api.server.beginnings import AT_ONCE, Beginnings, credential_of
+from api.server.wire import BoundedProtocol
+from tests.harness.event_connection import Connection, Service, played
 
 
 def test_who_asks_for_much_is_begun_in_turns() -> None:
@@ -17,20 +20,41 @@ def test_who_asks_for_much_is_begun_in_turns() -> None:
     async def play() -> None:
         beginnings = Beginnings(asyncio.get_running_loop())
         for number in range(10):
-            beginnings.add(b"many", partial(begun.append, (b"many", number)))
+            beginnings.add(b"many", number, partial(begun.append, (b"many", number)))
         for credential in (b"one", b"", b""):
-            beginnings.add(credential, partial(begun.append, (credential, 0)))
+            beginnings.add(credential, 99, partial(begun.append, (credential, 0)))
         assert begun == [(b"many", each) for each in range(AT_ONCE)] + [(b"one", 0), (b"", 0), (b"", 0)]
         await asyncio.sleep(0)
         assert len(begun) == 2 * AT_ONCE + 3
-        beginnings.add(b"many", partial(begun.append, (b"many", 10)))
+        beginnings.add(b"many", 10, partial(begun.append, (b"many", 10)))
         for _ in range(3):
             await asyncio.sleep(0)
         assert [number for credential, number in begun if credential == b"many"] == list(range(11))
-        beginnings.add(b"many", partial(begun.append, (b"many", 11)))
+        beginnings.add(b"many", 11, partial(begun.append, (b"many", 11)))
         assert begun[-1] == (b"many", 11)
 
     asyncio.run(play())
+
+
+def test_a_request_whose_connection_is_lost_before_its_turn_waits_no_more() -> None:
+    begun: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        begun.append(scope["path"])
+
+    async def steps(service: Service) -> None:
+        connections = [Connection(service, app=app) for _ in range(AT_ONCE + 3)]
+        for number, connection in enumerate(connections):
+            connection.protocol.server_state = connections[0].state
+            connection.protocol.data_received(b"GET /%d HTTP/1.1\r\nx-api-key: k\r\n\r\n" % number)
+        for number in (0, AT_ONCE):
+            connections[number].protocol.connection_lost(ConnectionResetError())
+        waiting = BoundedProtocol._beginnings[connections[0].state]._queues[b"k"]
+        assert list(waiting) == [each.protocol for each in connections[AT_ONCE + 1 :]]
+        await connections[1].rest()
+        assert begun == [f"/{each}" for each in range(AT_ONCE + 3) if each != AT_ONCE]
+
+    played(steps)
 
 
 def test_a_credential_is_a_key_or_a_token() -> None:
