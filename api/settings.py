@@ -40,6 +40,8 @@ from api.setting_values import (
 )
 
 MOST_CONNECTIONS = 1 << 20
+FILES_AT_REST = 112
+"""File descriptors that are no connection's: some 60 of a service at rest, and what it opens at work."""
 FEWEST_CHARACTERS = 8
 """Different ones, in a secret that cannot be guessed."""
 
@@ -154,7 +156,7 @@ TABLE: tuple[Setting, ...] = (
         "GOVERNANCE_CONNECTIONS",
         "0",
         "connections that one server process keeps open; one more takes the place of an idle one, or is 503. "
-        "0: three quarters of the file descriptors that it may open",
+        "0: three quarters of the file descriptors that it may open, and 112 fewer than these",
         whole(0, MOST_CONNECTIONS),
     ),
     Setting(
@@ -314,7 +316,9 @@ class Settings:
         import resource
 
         descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        return MOST_CONNECTIONS if descriptors == resource.RLIM_INFINITY else descriptors * 3 // 4
+        if descriptors == resource.RLIM_INFINITY:
+            return MOST_CONNECTIONS
+        return max(1, min(descriptors * 3 // 4, descriptors - FILES_AT_REST))
 
     @property
     def base_url(self) -> str:
