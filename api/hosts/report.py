@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from hashlib import sha256
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -163,6 +164,8 @@ def payload_of(said: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 _BEGINNING_THERE: Final = ("command", "file_path", "path", "paths", "absolute_path", "notebook_path")
+_BESIDE: Final = ("workdir", "working_directory", "working_dir", "base_directory", "base_dir")
+"""Names for what an agent calls its folder, of which the first that it has not taken itself counts."""
 _ABSOLUTE: Final = ("/", "~", "\\", "file:")
 
 
@@ -177,8 +180,10 @@ def in_folder(payload: dict[str, Any], said: Mapping[str, Any], argument: str = 
     own, chosen = payload.get("cwd"), payload.get(argument)
     if isinstance(chosen, str) and chosen:
         cwd = chosen if _is_absolute(argument, chosen) else f"{cwd.rstrip('/')}/{chosen}"
-    kept = {"workdir": own} if own and own != cwd else {}
-    return {**kept, **payload, "cwd": cwd}
+    if not own or own == cwd:
+        return {**payload, "cwd": cwd}
+    names = chain(_BESIDE, map("cwd_{}".format, count(2)))
+    return {**payload, "cwd": cwd, next(name for name in names if name not in payload): own}
 
 
 def _is_absolute(name: str, value: Any) -> bool:

@@ -61,6 +61,10 @@ def test_what_an_agent_calls_its_folder_does_not_take_its_place(own: str) -> Non
     """A tool leaves aside what it does not know. It counts beside."""
     payload = {"command": "rm -rf *", "cwd": own}
     assert in_folder(payload, {"cwd": "/"}) == {"command": "rm -rf *", "cwd": "/", "workdir": own}
+    payload["workdir"] = "decoy"
+    assert in_folder(payload, {"cwd": "/"}) == {**payload, "cwd": "/", "working_directory": own}
+    payload |= dict.fromkeys(("working_directory", "working_dir", "base_directory", "base_dir"), "decoy")
+    assert in_folder(payload, {"cwd": "/"}) == {**payload, "cwd": "/", "cwd_2": own}
 
 
 @pytest.mark.parametrize("cwd", [None, "", 5])
