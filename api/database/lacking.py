@@ -205,8 +205,8 @@ def _lacking(error: BaseException) -> str | None:
     line = str(error).partition("\n")[0]
     if state == _NO_RIGHT:
         return (
-            f"refuses the service what it needs ({line}); make its user the owner of its tables"
-            " again, as `pg_restore --no-owner` by that user does, or give back the rights that were taken"
+            f"refuses the service what it needs ({line}); give its user all rights to the tables again, or"
+            " make it their owner, as `pg_restore --no-owner` by that user does"
         )
     if state == _NO_SCHEMA:
         return (
