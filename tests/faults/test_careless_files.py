@@ -18,7 +18,7 @@ import pytest
 from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
 from tests.harness import forked
-from tests.harness.nodes import CLEAN, KEY, serve
+from tests.harness.nodes import CLEAN, KEY, Process, serve
 
 AGENT = {"X-API-Key": KEY}
 TIME = len("2026-01-31 09:30:00,000 ")
@@ -59,6 +59,13 @@ def until_signed(mark: Path, records: int) -> None:
         time.sleep(0.05)
 
 
+def until_told(service: Process, what: str) -> None:
+    """The log is written beside, and a killed service does not finish."""
+    deadline = time.monotonic() + 60
+    while what not in service.errors and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
 def until_ill(http: httpx.Client) -> str:
     """The reason that `/health` comes to give."""
     deadline = time.monotonic() + 60
@@ -86,6 +93,7 @@ def test_nothing_is_lost_when_the_log_is_taken_away(tmp_path: Path, replaced: bo
         known = set(range(20)) | {number for number in range(20, 40) if send(http, number) == 200}
         assert "the log of the database was taken away" in until_ill(http)
         assert send(http, 40) == 503
+        until_told(service, "was removed or replaced")
         service.kill()
         errors = service.errors
         assert "was removed or replaced while the service ran" in errors and "Traceback" not in errors
