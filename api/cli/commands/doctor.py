@@ -261,10 +261,10 @@ def _judged(hook: InstalledHook, output: bytes, error: bytes, again: str) -> Dia
     except ValueError:
         said = None
     if said == hook.host.deny(event, PROBED):
-        if hook.host.skipped is not None and (why := hook.host.skipped(hook.file, hook.entry)):
-            return Diagnosis(NOTE, hook.host.name, f"{hook.file}: a probe was denied, but {why}")
-        if hook.is_of_project and hook.host.entries.trust:
+        why = "" if hook.host.skipped is None else hook.host.skipped(hook.file, hook.entry)
+        if not why and hook.is_of_project and hook.host.entries.trust:
             why = f"{hook.host.title} reads it only in a folder that it trusts: {hook.host.entries.trust}"
+        if why:
             return Diagnosis(NOTE, hook.host.name, f"{hook.file}: a probe was denied, but {why}")
         return Diagnosis(GOOD, hook.host.name, f"{hook.file}: a probe was denied, the gate is live")
     text = (output + error).decode(errors="replace").strip()[:500]

@@ -50,6 +50,14 @@ def played(tmp_path: Path, steps: Any) -> None:
     asyncio.run(play())
 
 
+async def tokens_of(service: Service, *names: str) -> list[str]:
+    """Those of end users whom the organisation's key vouches for."""
+    rule = {"name": "Acme", "userToken": {"algorithm": "HS256", "key": SECRET}}
+    assert (await service.call("admin", "PUT", "/v1/organisation", rule)).status_code == 200
+    expires = int(service.clock()) + 600
+    return [jwt.encode({"sub": name, "exp": expires}, SECRET, algorithm="HS256") for name in names]
+
+
 def test_a_decision_for_one_user_is_not_given_to_another(tmp_path: Path) -> None:
     async def steps(service: Service) -> None:
         wipe = {"toolCallId": "c-1", "toolName": "wipe"}
@@ -69,12 +77,7 @@ def test_a_decision_for_one_user_is_not_given_to_another(tmp_path: Path) -> None
 
 def test_an_outcome_is_of_the_user_for_whom_the_call_was_made(tmp_path: Path) -> None:
     async def steps(service: Service) -> None:
-        rule = {"name": "Acme", "userToken": {"algorithm": "HS256", "key": SECRET}}
-        assert (await service.call("admin", "PUT", "/v1/organisation", rule)).status_code == 200
-        expires = int(service.clock()) + 600
-        alice, bob = (
-            jwt.encode({"sub": name, "exp": expires}, SECRET, algorithm="HS256") for name in ("alice", "bob")
-        )
+        alice, bob = await tokens_of(service, "alice", "bob")
         for run, token, told, labels in (
             ("run-1", alice, {}, ["of-alice"]),
             ("run-2", alice, {"userToken": bob}, ["of-alice"]),
@@ -90,12 +93,7 @@ def test_an_outcome_is_of_the_user_for_whom_the_call_was_made(tmp_path: Path) ->
 
 def test_nor_is_it_within_one_run(tmp_path: Path) -> None:
     async def steps(service: Service) -> None:
-        rule = {"name": "Acme", "userToken": {"algorithm": "HS256", "key": SECRET}}
-        assert (await service.call("admin", "PUT", "/v1/organisation", rule)).status_code == 200
-        expires = int(service.clock()) + 600
-        alice, bob = (
-            jwt.encode({"sub": name, "exp": expires}, SECRET, algorithm="HS256") for name in ("alice", "bob")
-        )
+        alice, bob = await tokens_of(service, "alice", "bob")
         wipe = {"toolCallId": "c-1", "toolName": "wipe"}
         first = await service.report("agent", 1, "tool.called", **wipe, userToken=alice)
         assert first.json()["toolCallStatus"] == "allowed"

@@ -40,6 +40,15 @@ async def claimed(b: Bench, webhook_id: str, most: int) -> list[int]:
     return [msgspec.json.decode(each.payload)["data"]["number"] for each in taken]
 
 
+async def failed_once(b: Bench, webhook_id: str) -> deliveries.Claimed:
+    """The delivery that is sent next, which fails and is due again at once."""
+    (first,), _ = await b.writer.write(lambda t: deliveries.claim(t, webhook_id, 1, 60.0))
+    at = first.lease - 60.0
+    failed = deliveries.Outcome(first, at, 500, "", None, 1, False, False, next_at=at)
+    await b.writer.write(lambda t: deliveries.record(t, [failed], 1e9))
+    return first
+
+
 def test_what_one_key_causes_does_not_stand_before_what_others_cause(database_url: str) -> None:
     async def play() -> None:
         async with bench(database_url, start=False) as b:
@@ -60,10 +69,7 @@ def test_what_is_tried_again_is_not_behind_all_that_is_new(database_url: str) ->
         async with bench(database_url, start=False) as b:
             webhook = await b.add("https://one.example/")
             await b.notify(1, key_id="key_of_few")
-            (first,), _ = await b.writer.write(lambda t: deliveries.claim(t, webhook, 1, 60.0))
-            at = first.lease - 60.0
-            failed = deliveries.Outcome(first, at, 500, "", None, 1, False, False, next_at=at)
-            await b.writer.write(lambda t: deliveries.record(t, [failed], 1e9))
+            first = await failed_once(b, webhook)
             await b.notify(30, key_id="key_of_very_many")
             taken, _ = await b.writer.write(lambda t: deliveries.claim(t, webhook, 3, 60.0))
             assert [each.delivery_id == first.delivery_id for each in taken] == [False, False, True]
@@ -78,10 +84,7 @@ def test_what_is_tried_again_has_its_turn_where_one_is_sent_at_a_time(database_u
         async with bench(database_url, start=False) as b:
             webhook = await b.add("https://one.example/")
             await b.notify(4, key_id="key_of_very_many")
-            (first,), _ = await b.writer.write(lambda t: deliveries.claim(t, webhook, 1, 60.0))
-            at = first.lease - 60.0
-            failed = deliveries.Outcome(first, at, 500, "", None, 1, False, False, next_at=at)
-            await b.writer.write(lambda t: deliveries.record(t, [failed], 1e9))
+            await failed_once(b, webhook)
             await asyncio.sleep(0.002)
             await b.notify(4, key_id="key_of_very_many")
             sent = [await claimed(b, webhook, 1) for _ in range(8)]
