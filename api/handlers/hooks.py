@@ -212,8 +212,8 @@ def _not_decided(error: ApiError) -> Verdict:
 
 async def _prompt(asked: Asked) -> None:
     """What the user wrote: the first is the run's task."""
-    report, place = asked.report, (asked.context.id_index, asked.caller, asked.report.run_id)
-    if await asked.look(hook_calls.has_scheduled, *place, asked.host.schedules, report.text):
+    report, run = asked.report, (asked.context.id_index, asked.caller, asked.report.run_id)
+    if (by := asked.host.schedules) and await asked.look(hook_calls.has_scheduled, *run, by, report.text):
         return
     has_task = await asked.look(hook_calls.has_task, asked.caller, report.run_id)
     said = {"message": report.text} if has_task else {"task": report.text, "model": report.model}

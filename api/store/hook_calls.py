@@ -62,9 +62,7 @@ def has_scheduled(
 ) -> bool:
     """Whether a call of one of these tools has put the text off until later, to come back as a prompt."""
     chosen = CallTable.tool_name.in_(tool_names)
-    calls = (
-        _newest(id_index, caller, run_id, chosen, payloads=True, most=MOST_SCHEDULED) if tool_names else []
-    )
+    calls = _newest(id_index, caller, run_id, chosen, payloads=True, most=MOST_SCHEDULED)
     return any(str(call.payload.get("prompt")).strip() == text.strip() for call in calls)
 
 
