@@ -22,6 +22,8 @@ BESIDE = ("-wal", "-shm", "-journal", ".lock", ".senders", ".copied")
 @contextlib.contextmanager
 def output_file(target: Path, settings: Settings, *, force: bool) -> Iterator[Path]:
     """Where to write; it gets the name of the target at the end. Raises CommandError."""
+    if str(target) == "-":
+        raise CommandError("this is written to a file, not to a pipe; name one", USAGE)
     _refuse_own(target, settings)
     if target.exists() and not target.is_file():
         raise CommandError(f"`{target}` is no file; name one", USAGE)

@@ -75,12 +75,14 @@ class Watcher:
         self._events.put(paths)
 
     def silent(self) -> tuple[Problem, ...]:
-        """That whoever looks at the files waits for the disk; it is not asked."""
+        """That whoever looks at the files waits: for the disk, or for the database that keeps their versions;
+        neither is asked."""
         if self._asked is None or self._monotonic() - self._asked < SILENT_SECONDS:
             return ()
         message = (
-            "the policies folder has not answered for two minutes or more, as where a network file system "
-            "hangs, so nobody knows what the files say by now; see to it, and the service goes on by itself"
+            "nobody has looked at the policies folder for two minutes or more, so what the files say by now "
+            "is not known: either it does not answer, as where a network file system hangs, or the database "
+            "does not, and then `database` says so too; see to it, and the service goes on by itself"
         )
         return (Problem(message, "", "not_looked_at"),)
 

@@ -88,7 +88,7 @@ def register(commands: Subparsers) -> None:
     add_organisation(export)
     export.add_argument("--since", metavar="TIME", help="ISO 8601; included")
     export.add_argument("--until", metavar="TIME", help="ISO 8601; not included")
-    export.add_argument("--output", type=Path, metavar="FILE", help="default: standard output")
+    export.add_argument("--output", type=Path, metavar="FILE", help="default, and `-`: standard output")
     export.add_argument("--force", action="store_true", help="replace FILE when it exists")
     every = (check, _verify), (accept, _accept), (export, _export), (key, _key), (rekey, _rekey)
     for command, run in every:
@@ -282,7 +282,7 @@ def _export(arguments: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _output(arguments: argparse.Namespace, settings: Settings) -> Iterator[IO[bytes]]:
-    if arguments.output is None:
+    if arguments.output is None or str(arguments.output) == "-":
         yield sys.stdout.buffer
         return
     with (

@@ -111,6 +111,13 @@ def test_no_command_writes_among_the_policies(
     assert policy.read_text() == "a policy"
 
 
+def test_a_backup_goes_to_no_pipe_and_an_export_may(data_shell: DataShell, tmp_path: Path) -> None:
+    data_shell.run("keys", "add", "one")
+    assert "name one" in data_shell.refused("backup", "-", code=2)
+    assert data_shell.run("audit", "export", "--output", "-") == data_shell.run("audit", "export")
+    assert not (tmp_path / "-").exists()
+
+
 _WRITES = """
 import sqlite3, sys, time
 database = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=10)

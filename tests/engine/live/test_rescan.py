@@ -141,7 +141,7 @@ def test_a_folder_that_does_not_answer_is_told_of(folder: Folder, monkeypatch: p
         assert asked.wait(20)
         monkeypatch.setattr(watch_module, "SILENT_SECONDS", 0.5)
         watched.until(lambda: watched.live.health()["stale"])
-        assert "has not answered" in watched.live.health()["errors"][0]["message"]
+        assert "does not answer" in watched.live.health()["errors"][0]["message"]
         answers.set()
         monkeypatch.setattr(watch_module, "SILENT_SECONDS", 120.0)
         watched.until(lambda: not watched.live.health()["stale"])
