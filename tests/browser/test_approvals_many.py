@@ -71,6 +71,27 @@ def test_identical_calls_are_one_row_and_decided_together(console: Console) -> N
     assert [console.approval(each)["status"] for each in [*same, other]] == ["approved"] * 3 + ["pending"]
 
 
+def test_evaluations_of_another_subject_or_action_are_decided_apart(console: Console) -> None:
+    """Tool and payload are the same; who may do what is not."""
+
+    def evaluated(subject: str, action: str) -> None:
+        body = {
+            "subject": {"type": "user", "id": subject},
+            "action": {"name": action},
+            "resource": {"type": "tool", "id": "payments.send", "properties": {"amount": 9}},
+            "context": {"governance": {"agentId": "clerk"}},
+        }
+        answer = console.service.call("agent", "POST", "/access/v1/evaluation", body)
+        assert answer.json()["decision"] is False, answer.text
+
+    for said in (("alice", "read"), ("alice", "read"), ("alice", "delete"), ("bob", "read")):
+        evaluated(*said)
+    page = console.reviewer()
+    expect(page.locator(".items .sentence")).to_have_text(["2 × Pay 9", "Pay 9", "Pay 9"])
+    decide(page, "Approve all 2")
+    expect(page.locator(".items li")).to_have_count(2)
+
+
 def test_of_identical_calls_one_alone_can_be_decided(console: Console) -> None:
     first, second = console.hold(), console.hold()
     page = console.reviewer()

@@ -1,5 +1,6 @@
 // Whether calls that look alike in the list are the same to the letter: their payloads are read and compared, with who
-// they are made for and what matched. Only what was found to be the same is decided together.
+// they are made for and what matched. Only what was found to be the same is decided together. An evaluation of AuthZEN
+// is its subject and action, too, which stand in its context: `alice` may read does not mean that `bob` may delete.
 
 import { el, when } from "../dom.js";
 import * as exact from "../exact.js";
@@ -7,14 +8,19 @@ import { said } from "../text.js";
 
 /** As many of a group are compared; the others are decided after these. */
 const MOST = 50;
+/** Members of the context of an AuthZEN evaluation. */
+const EVALUATED = ["subject", "action", "context"];
 
 /** What has to be the same, of the answer of GET /v1/approvals/:id; null when the payload is no longer kept. */
 function sameness(text) {
   const tree = exact.read(text);
   const part = (name) => exact.member(tree, name);
   if (part("inputPayload")?.kind !== "object") return null;
+  const context = exact.member(part("asserted"), "agentContext");
+  const evaluated = EVALUATED.every((name) => context?.kind === "object" && exact.member(context, name));
   const policies = part("matchedPolicies").items.map((each) => exact.write(exact.member(each, "policyId")));
-  return JSON.stringify(["inputPayload", "user", "delegationChain"].map((name) => part(name) && exact.write(part(name))).concat(policies));
+  const parts = [part("inputPayload"), part("user"), part("delegationChain"), evaluated && context];
+  return JSON.stringify([...parts.map((each) => each && exact.write(each)), policies]);
 }
 
 /**
