@@ -17,6 +17,7 @@ import msgspec
 
 from api.database.models import CallTable, Event
 from engine.canonical_json import canonical_json
+from engine.derived.evaluated import evaluated
 
 LABELS: Final = "labels"
 """The labels of its run as a call's row keeps them, since the run may get more."""
@@ -35,9 +36,6 @@ DIGEST: Final = 64
 """Characters of a payload's digest; behind a colon follows on whose behalf the call is made, if on any."""
 
 _decode = msgspec.json.decode
-
-_EVALUATED: Final = frozenset(("subject", "action", "context"))
-"""Members of the `agentContext` of an AuthZEN evaluation."""
 
 NO_LABELS: Final = "[]"
 
@@ -82,8 +80,8 @@ def said_of_evaluation(asserted: Mapping[str, Any], read: Container[str]) -> str
     """A digest of what an AuthZEN evaluation says beside its payload and is another call without: its subject
     and action, and all that stands in the roots that policies `read`. Empty for any other call, of which
     these are the agent's own words."""
-    told = asserted.get("agentContext")
-    if not isinstance(told, dict) or not told.keys() >= _EVALUATED:
+    told = evaluated(asserted.get("agentContext"))
+    if told is None:
         return ""
     seen = {name: asserted[name] for name in ASSERTED if name in asserted and name in read}
     return sha256(canonical_json([told["subject"], told["action"], seen])).hexdigest()[:32]

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from engine.derived.amount import names_amount
 from engine.derived.derivation import Derivation
+from engine.derived.evaluated import asked_as
 from engine.derived.shell_commands import ARGUMENTS, PROSE, shell_commands
 from engine.derived.tools import Tools, of_tool
 from engine.fields.computed import DERIVED, UNREADABLE
@@ -69,7 +70,8 @@ def summary_of(call: ToolCall, tools: Tools) -> dict[str, Any]:
     parts |= {"kind": kind, "effect": of_tool(tools, call.document, "effect")}
     if more:
         parts["more"] = more
-    return {"sentence": shorten(_sentence(call, parts), LONGEST_SENTENCE), **parts}
+    sentence = shorten(_sentence(call, parts), LONGEST_SENTENCE) + asked_as(call)
+    return {"sentence": sentence, **parts}
 
 
 def _targets(derivation: Derivation, more: dict[str, int]) -> list[dict[str, str]]:

@@ -84,10 +84,12 @@ def test_evaluations_of_another_subject_or_action_are_decided_apart(console: Con
         answer = console.service.call("agent", "POST", "/access/v1/evaluation", body)
         assert answer.json()["decision"] is False, answer.text
 
-    for said in (("alice", "read"), ("alice", "read"), ("alice", "delete"), ("bob", "read")):
-        evaluated(*said)
+    calls = (("alice", "read"), ("alice", "read"), ("alice", "delete"), ("bob", "read"))
+    for subject, action in calls:
+        evaluated(subject, action)
     page = console.reviewer()
-    expect(page.locator(".items .sentence")).to_have_text(["2 × Pay 9", "Pay 9", "Pay 9"])
+    said = [f"Pay 9 (asked as “{action}” for “{subject}”)" for subject, action in calls]
+    expect(page.locator(".items .sentence")).to_have_text([f"2 × {said[0]}", *said[2:]])
     decide(page, "Approve all 2")
     expect(page.locator(".items li")).to_have_count(2)
 

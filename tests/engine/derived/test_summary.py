@@ -175,3 +175,24 @@ def test_the_amount_is_not_told_as_a_payee_too(amount: Any) -> None:
         .startswith("pay 1,250 EUR to DE02120300000000202051")
     )
     assert "1250" not in summary_of(call, tools)["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("subject", "action", "said"),
+    [
+        ("alice", "delete", "use orders (asked as “delete” for “alice”)"),
+        ("clerk", "delete", "use orders (asked as “delete”)"),
+        ("alice", "orders", "use orders (asked for “alice”)"),
+        ("clerk", "orders", "use orders"),
+        ("a\u202e\nb", "x" * 500, f"use orders (asked as “{'x' * 59}…” for “a\\u202e b”)"),
+    ],
+)
+def test_of_an_evaluation_it_is_said_who_wants_to_do_what(subject: str, action: str, said: str) -> None:
+    context = {"subject": {"type": "user", "id": subject}, "action": action, "context": {}}
+    found = about("orders", {"id": "9"}, agentId="clerk", agentContext=context)
+    assert found["sentence"] == said
+
+
+def test_the_context_of_an_ordinary_call_says_nothing_of_what_it_does() -> None:
+    for context in ({"action": "read"}, {"subject": {"id": "alice"}, "action": "read"}, "read"):
+        assert about("orders", {"id": "9"}, agentContext=context)["sentence"] == "use orders"
