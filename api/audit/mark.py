@@ -199,10 +199,13 @@ class AuditMark:
             self.behind = False
             signed = by_chain(checkpointer.signed)
             installation = store.read_here(_id, store.rows)
-            self._write(_Mark(checkpointer.signed_at or "", signed, self._name, installation))
+            try:
+                self._write(_Mark(checkpointer.signed_at or "", signed, self._name, installation))
+            except OSError as error:
+                log.warning("`%s` cannot be written: %s", self.path, error.strerror)
 
     def accept(self, store: Database, at: str) -> None:
-        """From now on what the database holds is all there is."""
+        """From now on what the database holds is all there is. Raises OSError."""
         self._write(_Mark(at, by_chain(tips(store)), self._name, _id(store.rows)))
 
     def _read(self) -> _Mark | None:
@@ -230,16 +233,17 @@ class AuditMark:
             return None
 
     def _write(self, mark: _Mark) -> None:
-        """In one step. It need not be flushed: what it says is on the disk before it."""
+        """In one step. It need not be flushed: what it says is on the disk before it. Raises OSError."""
         aside = self.path.with_name(f".{self.path.name}-{os.getpid()}")
+        aside.unlink(missing_ok=True)
         try:
-            aside.unlink(missing_ok=True)
             with os.fdopen(new_file(aside), "wb") as file:
                 file.write(msgspec.json.encode(mark))
             aside.replace(self.path)
-        except OSError as error:
-            log.warning("`%s` cannot be written: %s", self.path, error.strerror)
-            aside.unlink(missing_ok=True)
+        except OSError:
+            with contextlib.suppress(OSError):
+                aside.unlink(missing_ok=True)
+            raise
 
 
 def _id(rows: Rows) -> int:

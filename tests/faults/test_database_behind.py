@@ -7,6 +7,8 @@ import errno
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +21,9 @@ from api.audit.mark import AuditMark
 from api.database.audit_chain import tips
 from api.database.connection import Database
 from api.settings import SettingsError, load
+from tests.faults.disk_faults import DiskFaults
 from tests.faults.test_careless_files import events_of, governance, send, until_signed
-from tests.harness.nodes import KEY, serve
+from tests.harness.nodes import CLEAN, KEY, serve
 
 EVENTS = 12
 
@@ -124,6 +127,29 @@ def test_a_backup_is_restored_in_one_step_more(left: Killed, tmp_path: Path) -> 
     elsewhere.mkdir()
     mistaken = governance(elsewhere, "audit", "accept-restored")
     assert mistaken.returncode == 2 and "there is no database" in mistaken.stderr
+
+
+@pytest.mark.parametrize("only", ["audit-mark", "governance.sqlite-wal"])
+@pytest.mark.parametrize("kind", ["dies", "full"])
+def test_what_is_given_up_is_on_record_whatever_fails(
+    left: Killed, tmp_path: Path, only: str, kind: str
+) -> None:
+    here = left.copy(tmp_path / "here")
+    for path in here.database.parent.glob("governance.sqlite-*"):
+        path.unlink()
+    shutil.copy(here.folder / "backup.sqlite", here.database)
+    faults = DiskFaults(tmp_path, here.folder)
+    faults.arm(0, kind, stays=True, call="pwrite64" if only.endswith("-wal") else "write", only=only)
+    command = [sys.executable, "-m", "api.cli", "audit", "accept-restored"]
+    environment = CLEAN | faults.environment
+    done = subprocess.run(command, cwd=here.folder, env=environment, capture_output=True, text=True)
+    faults.clear()
+    assert faults.reached and done.returncode != 0 and "given up" not in done.stdout, done
+    assert kind == "dies" or "o space left" in done.stderr or "no room left" in done.stderr, done.stderr
+    assert governance(here.folder, "users", "list").returncode == 2
+    assert governance(here.folder, "audit", "accept-restored").returncode == 0
+    assert '"audit.restored"' in governance(here.folder, "audit", "export").stdout
+    here.serves()
 
 
 def test_a_mark_that_is_gone_is_told(left: Killed, tmp_path: Path) -> None:

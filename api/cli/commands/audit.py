@@ -243,11 +243,14 @@ def _accept(arguments: argparse.Namespace) -> int:
     if mark.is_served:
         raise CommandError("a service runs on this database; stop it, and run this again")
     with opened(arguments, behind=True) as store:
-        store.read(mark.accept, store.database, iso(system_clock()))
         known = {each["organisationId"] for each in store.read(accounts.list_organisations)}
-        for each in lacks:
+        for each in lacks:  # first: what fails behind them leaves the start refused
             if each.organisation_id in known:
                 store.write(partial(_accepted, lack=each))
+        try:
+            store.read(mark.accept, store.database, iso(system_clock()))
+        except OSError as error:
+            raise CommandError(f"`{mark.path}` cannot be written: {error.strerror}; run this again") from None
     for each in lacks:
         print(f"given up: {each.text}")
     print(
