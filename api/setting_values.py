@@ -114,9 +114,18 @@ def _printable(value: str) -> str:
     return written_out(value)
 
 
+def _place(value: str) -> str:
+    """The same, and for a comment: a start would make a new installation under the name of both."""
+    if " # " in value:
+        raise SettingsError(
+            "has a comment behind it, which only a shell leaves out; give the comment a line of its own"
+        )
+    return _printable(value)
+
+
 def path_of(value: str) -> Path:
     try:
-        return Path(written_out(_printable(value), _FOLDER_NOT_REPLACED)).expanduser()
+        return Path(written_out(_place(value), _FOLDER_NOT_REPLACED)).expanduser()
     except RuntimeError:
         raise SettingsError("begins with `~`, and that user has no home folder here; write it out") from None
 
@@ -145,7 +154,7 @@ def database(value: str) -> str:
     if not value:
         return value
     try:
-        parts = urlsplit(_printable(value))
+        parts = urlsplit(_place(value))
         sound = parts.scheme in ("postgresql", "postgres") or _names_file(value)
     except ValueError:
         sound = False
