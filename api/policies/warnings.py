@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,11 @@ from api.clock import seconds
 from api.database.table import counter
 from api.database.transaction import Transaction
 from api.store import accounts
+from engine.analysis.sequences import Sequences, waits
 from engine.conditions.values import never
 from engine.errors import Problem
 from engine.live import LivePolicies
+from engine.matching.ruleset import Ruleset
 from engine.repository.repository import Repository
 from engine.repository.snapshot import Snapshot
 from engine.worktree.disk import listed_paths
@@ -168,8 +170,8 @@ def _nobody_approves(live: LivePolicies) -> list[Problem]:
 
 @dataclass(frozen=True, slots=True)
 class AskedFor:
-    """What the policies of a snapshot ask for: of fields `in_vain`, and of whom `approvals`, as one policy
-    for each organisation, number and roles."""
+    """What the policies of a snapshot ask for: of fields, and of what came before, `in_vain`, and of whom
+    `approvals`, as one policy for each organisation, number and roles."""
 
     snapshot: Snapshot
     in_vain: list[Problem]
@@ -186,7 +188,8 @@ def _asked_of(live: LivePolicies) -> AskedFor:
         return last
     found = AskedFor(live.snapshot, [], {})
     for name in sorted(found.snapshot.organisations()):
-        for policy_id, rule in sorted(live.ruleset(name).rules.items()):
+        ruleset = live.ruleset(name)
+        for policy_id, rule in sorted(ruleset.rules.items()):
             policy = rule.policy
             if not policy.enabled:
                 continue
@@ -198,7 +201,17 @@ def _asked_of(live: LivePolicies) -> AskedFor:
             if policy.action == "require_approval" and policy.mode == "enforce" and policy.approval:
                 asked = name, policy.approval.approvers, policy.approval.roles
                 found.approvals.setdefault(asked, policy_id)
+        found.in_vain.extend(_waiting_in_vain(name, ruleset))
     del found.in_vain[MOST_ERRORS:]
     if live.snapshot is found.snapshot:  # else the rules may be those of another one
         _last_asked = found
     return found
+
+
+def _waiting_in_vain(organisation_id: str, ruleset: Ruleset) -> Iterator[Problem]:
+    """Of policies whose turn never comes, as after the one that they wait for was deleted."""
+    if not any(map(waits, ruleset.rules.values())):
+        return
+    for policy_id, why in Sequences(ruleset.rules, ruleset.tools).never_begins():
+        message = f"`{policy_id}` of `{organisation_id}` waits in vain: {why}; put that back, or change what "
+        yield Problem(message + "it waits for", "", "sequence_never")

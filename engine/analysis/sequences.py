@@ -27,6 +27,8 @@ _NOT_REPORTED: Final = ("actionHint", "reason", "agentContext")
 _NEVER: Final = (
     "what it comes after can never happen before it: it waits for this one in turn, or can never match"
 )
+MOST_LABELS: Final = 5
+"""That are named of those a policy asks for one of."""
 FAR: Final = 500
 """Calls that hardly a run has."""
 
@@ -45,6 +47,8 @@ class AskedLabels:
         for at, condition in enumerate(rule.conditions):
             pointer = f"/matchConditions/{at}"
             if condition.expression is not None:
+                if "run" not in condition.roots:
+                    continue  # and is not parsed anew, since there may be very many policies
                 tree = parse(condition.expression.text)
                 for term in tree.terms if isinstance(tree, Logic) and tree.operator == "&&" else (tree,):
                     self._of_tree(term, pointer, whole=True)
@@ -133,6 +137,23 @@ class Sequences:
         yield from found
         yield from self._unasked_labels(policy)
 
+    def never_begins(self) -> Iterator[tuple[str, str]]:
+        """The enforced policies that never come to their turn, and why: nobody does what they wait for."""
+        for policy_id in sorted(self._asked.keys() - self._happening):
+            policy = self._rules[policy_id].policy
+            if _acts(policy):
+                yield policy_id, self._why_never(policy)
+
+    def _why_never(self, policy: Policy) -> str:
+        if policy.after is not None and policy.after.kind == "policy":
+            for finding in self._unknown_after(policy):
+                return finding.message
+        for labels in self._asked[policy.policy_id].needed:
+            if not any(self._givers.get(label) for label in labels):
+                named = " or ".join(f"`{label}`" for label in sorted(labels)[:MOST_LABELS])
+                return f"no policy that is in force adds the label {named}"
+        return _NEVER
+
     def _unknown_labels(self, policy: Policy) -> Iterator[Finding]:
         for label, pointer in self._asked[policy.policy_id].named.items():
             if not self._givers.get(label):
@@ -167,6 +188,11 @@ class Sequences:
             if label not in self._asked_for and not self._any_asked:
                 message = f"no policy asks for the label `{label}`; it is recorded, and changes nothing"
                 yield Finding("label-nobody-asks", message, policy, "/labels/add")
+
+
+def waits(rule: CompiledPolicy) -> bool:
+    """Whether it may wait for something before it in the run."""
+    return rule.policy.after is not None or any("run" in each.roots for each in rule.conditions)
 
 
 def of_itself(rule: CompiledPolicy) -> Iterator[Finding]:
