@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import os
 import secrets
@@ -144,7 +145,8 @@ def _write(path: Path, before: bytes, content: bytes) -> None:
             raise CommandError(f"`{path}` was changed meanwhile and is left as it is; run this again")
         aside.replace(target)
     except OSError as error:
-        aside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # in a folder that is only read there is nothing to remove
+            aside.unlink()
         raise CommandError(f"`{path}` cannot be written: {error.strerror}", USAGE) from None
 
 

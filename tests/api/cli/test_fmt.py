@@ -130,6 +130,18 @@ def test_fmt_does_not_write_over_what_others_wrote_meanwhile(
     assert path.read_text("utf-8") == newer and not list(path.parent.glob(".*.tmp"))
 
 
+def test_fmt_says_that_a_folder_is_only_read(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = shell.write("policies/messy.yaml", MESSY)
+
+    def refused(*_: object, **__: object) -> int:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(ownership, "new_file_like", refused)
+    monkeypatch.setattr(Path, "unlink", refused)  # also of a file that is not there
+    code, _, error = shell.run("fmt", path)
+    assert code == 2 and f"`{path}` cannot be written: Read-only file system" in error
+
+
 def test_fmt_keeps_windows_line_ends() -> None:
     assert format_document(MESSY.replace("\n", "\r\n").encode()) == TIDY.replace("\n", "\r\n").encode()
 
