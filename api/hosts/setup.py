@@ -40,6 +40,7 @@ def setup(words: Sequence[str], environment: Mapping[str, str], default_timeout:
     mode = said["--fail-mode"] or "closed"
     if mode not in ("closed", "open"):
         raise SetupError(f"the fail mode is `{mode}`; it must be `closed` or `open`")
+    agent_id_of(said["--agent-id"])
     url = said["--url"] or DEFAULT_URL
     if not url.startswith(("http://", "https://")):
         raise SetupError(f"the address is `{url}`; it must begin with http:// or https://")
@@ -51,6 +52,18 @@ def setup(words: Sequence[str], environment: Mapping[str, str], default_timeout:
         seconds_of(said.get("--timeout", ""), default_timeout),
         journal_folder(environment),
     )
+
+
+def agent_id_of(text: str) -> str:
+    """Raises SetupError for what is left of a file that no shell has read: a halt of `mailer` would not stop
+    `"mailer"`."""
+    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
+    if quoted or text != text.strip() or " # " in text:
+        raise SetupError(
+            f"the agent is {text!r}, with quotes around it, blanks at its ends or a comment behind it, which "
+            "only a shell takes away; remove them from --agent-id or GOVERNANCE_AGENT_ID"
+        )
+    return text
 
 
 def timeout_of(words: Sequence[str], default: float) -> float:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from api.cli.terminal import USAGE, CommandError, Subparsers, filled
-from api.hosts.setup import DEFAULT_URL
+from api.hosts.setup import DEFAULT_URL, SetupError, agent_id_of
 from api.hosts.table import NAMES
 
 if TYPE_CHECKING:
@@ -113,7 +113,10 @@ def _wish(arguments: argparse.Namespace) -> Wish:
         raise CommandError(f"--timeout must be from 10 to 3600 seconds, not {timeout}", USAGE)
     default = _default_key_file(arguments.host)
     key_file = Path(arguments.key_file).expanduser().absolute() if arguments.key_file else default
-    agent_id = arguments.agent_id or os.environ.get("GOVERNANCE_AGENT_ID", "")
+    try:
+        agent_id = agent_id_of(arguments.agent_id or os.environ.get("GOVERNANCE_AGENT_ID", ""))
+    except SetupError as error:
+        raise CommandError(str(error), USAGE) from None
     return Wish(host(arguments.host), url, key_file, agent_id, arguments.fail_mode, timeout, arguments.http)
 
 
@@ -126,7 +129,7 @@ def _default_key_file(host: str) -> Path:
 def _keep_key(file: Path | None) -> None:
     """The key of the environment in the file, which its owner alone can read; raises CommandError."""
     from api.hosts.installer import KEY_VARIABLE, replace
-    from api.hosts.setup import SetupError, key_of
+    from api.hosts.setup import key_of
 
     assert file is not None
     key = os.environ.get(KEY_VARIABLE, "").strip()

@@ -27,6 +27,19 @@ def _default_journal() -> Path:
         raise ValueError("there is no home folder; name one in `GOVERNANCE_JOURNAL`") from None
 
 
+def _named(said: Mapping[str, str], name: str) -> str | None:
+    """What a variable says. Raises ValueError for what is left of a file that no shell has read: a halt of
+    `mailer` would not stop `"mailer"`."""
+    value = said.get(name, "")
+    quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+    if quoted or value != value.strip() or " # " in value:
+        raise ValueError(
+            f"`{name}` has quotes around it, blanks at its ends or a comment behind it, which only a shell "
+            f"takes away; remove them from {value!r}"
+        )
+    return value or None
+
+
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
     """See the module. `fail_mode` is what becomes of a call while the service is away: `closed` refuses it;
@@ -59,11 +72,11 @@ class ClientSettings:
     def from_env(cls, environment: Mapping[str, str] | None = None) -> ClientSettings:
         """Of the variables that client, hooks and proxy share. Raises ValueError naming the wrong one."""
         said = os.environ if environment is None else environment
-        journal = said.get("GOVERNANCE_JOURNAL")
+        journal = _named(said, "GOVERNANCE_JOURNAL")
         return cls(
             api_key=said.get("GOVERNANCE_API_KEY", ""),
-            url=said.get("GOVERNANCE_URL") or DEFAULT_URL,
-            agent_id=said.get("GOVERNANCE_AGENT_ID") or None,
+            url=_named(said, "GOVERNANCE_URL") or DEFAULT_URL,
+            agent_id=_named(said, "GOVERNANCE_AGENT_ID"),
             fail_mode=cast(FailMode, said.get("GOVERNANCE_FAIL_MODE") or "closed"),
             journal=Path(journal).expanduser() if journal else _default_journal(),
         )

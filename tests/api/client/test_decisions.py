@@ -153,6 +153,10 @@ def test_settings_of_the_environment(service: Served) -> None:
         ("GOVERNANCE_URL", "127.0.0.1:8700"),
         ("GOVERNANCE_FAIL_MODE", "ajar"),
         ("GOVERNANCE_AGENT_ID", "a" * 201),
+        ("GOVERNANCE_AGENT_ID` has quotes", '"payer"'),
+        ("GOVERNANCE_AGENT_ID` has quotes", "payer # of invoices"),
+        ("GOVERNANCE_AGENT_ID` has quotes", "payer\r"),
+        ("GOVERNANCE_JOURNAL` has quotes", "'/srv/journal'"),
         ("GOVERNANCE_JOURNAL", __file__),
     ],
 )

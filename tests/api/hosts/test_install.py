@@ -11,6 +11,7 @@ import pytest
 
 from api import cli
 from api.hosts.installer import BACKUP, installed
+from api.hosts.setup import SetupError, setup
 from api.hosts.table import NAMES, host
 
 every_host = pytest.mark.parametrize("name", NAMES)
@@ -188,3 +189,16 @@ def test_a_hook_needs_a_key_and_says_where_it_may_be(
     assert own.stat().st_mode & 0o777 == 0o600
     for words in (["--timeout", "5"], ["--url", "127.0.0.1:8700"]):
         assert run("install", "codex", "--key-file", str(own), *words) == 2
+
+
+@pytest.mark.parametrize("agent", ['"mailer"', "mailer # of invoices", "mailer\r"])
+def test_an_agent_as_a_file_of_settings_says_it_is_refused(
+    home: Path, agent: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """By the hook, too: a halt of `mailer` would not stop it."""
+    monkeypatch.setenv("GOVERNANCE_AGENT_ID", agent)
+    assert run("install", "codex") == 2
+    assert "which only a shell takes away; remove them" in capsys.readouterr().err
+    assert not file_of(home, "codex").exists()
+    with pytest.raises(SetupError, match="remove them from --agent-id or GOVERNANCE_AGENT_ID"):
+        setup([], {"GOVERNANCE_AGENT_ID": agent, "GOVERNANCE_API_KEY": KEY}, 10)
