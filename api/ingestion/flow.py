@@ -56,9 +56,9 @@ def begun(batch: Batch, event: Incoming, ruleset: Ruleset) -> tuple[KnownRun, li
 
 
 def inherit(batch: Batch, run: KnownRun, event: Incoming, ruleset: Ruleset) -> list[RunValueRow]:
-    """A run that says at its beginning that another one has started it, or went before it: it gets the labels
-    of that one, as if they were given now, and has seen what that has seen. The task of one that was started
-    is nobody's word."""
+    """A run that says at its beginning that another one has started it, or went before it: it has seen what
+    that has seen, and the labels of that one, which `keep_up` adds, count as given now. The task of one that
+    was started is nobody's word."""
     if (name := event.parent) is None or run.parent_run_id is not None or name == run.run_id:
         return []
     if event.is_of_sub_run:
@@ -70,9 +70,7 @@ def inherit(batch: Batch, run: KnownRun, event: Incoming, ruleset: Ruleset) -> l
     if parent is None:
         return []
     # Labels make stricter, so another key's count as well; what its run has seen may make looser.
-    labels: list[str] = _decode(parent.labels)
-    add_labels(run, labels)
-    _mark(run, ruleset.needs, labels)
+    _mark(run, ruleset.needs, _decode(parent.labels))
     if parent.key_id != run.key_id or not ruleset.needs.values:
         return []
     batch.load_values(parent)
