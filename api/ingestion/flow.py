@@ -21,7 +21,7 @@ from api.ingestion.event import Incoming
 from api.ingestion.known_runs import KnownRun
 from api.ingestion.rows import CallRow, RunValueRow
 from api.store import run_values
-from api.store.call_facts import OF_THE_CALL
+from api.store.call_facts import OF_THE_CALL, seen_by_decision
 from engine.derived.derivation import Derivation
 from engine.derived.provenance import origin_of
 from engine.flow.memory import UNTRUSTED, Addition
@@ -40,8 +40,6 @@ MOST_READ: Final = 2**16
 """Characters of an output in which a passage is looked for. INVARIANT: what is done in a commit for one call
 is bounded, however much its run has read."""
 
-_BODY: Final = "SELECT body FROM events WHERE event_no = ? AND received_at = ?"
-_FACTS: Final = "SELECT facts FROM tool_calls WHERE call_no = ?"
 _encode = msgspec.json.encode
 _decode = msgspec.json.decode
 
@@ -204,7 +202,11 @@ def reported(
         return {}
     _need_answer(batch)
     name = str(event.metadata.get("toolName", "")) if call is None else call.tool_name
-    payload = None if call is None else _payload(batch, call)
+    facts: dict[str, Any] = {}
+    payload: Json = None  # also of a call whose event retention has removed
+    if call is not None:
+        batch.flush_events()
+        facts, payload = seen_by_decision(batch.store, call.call_no)
     told: dict[str, Any] = {}
     if sees:
         batch.load_values(run)
@@ -216,7 +218,7 @@ def reported(
         if addition.full:
             told["valuesBeyondBound"] = True
     if needs.reports:
-        report = _report(event, run, name, payload or {}, {} if call is None else _seen(batch, call))
+        report = _report(event, run, name, payload or {}, facts)
         matches = ruleset.evaluate(report).matches
         matched = [match.policy for match in matches]
         labels = [label for policy in matched for label in policy.labels]
@@ -239,25 +241,11 @@ def _need_answer(batch: Batch) -> None:
         raise NeedsAnswer
 
 
-def _payload(batch: Batch, call: CallRow) -> Json:
-    """What the call was given; None: retention has deleted its event."""
-    batch.flush_events()
-    rows = batch.store.rows(_BODY, (call.event_no, call.decided_at))
-    if not rows:
-        return None
-    return (_decode(bytes(rows[0][0])).get("metadata") or {}).get("inputPayload") or {}
-
-
-def _seen(batch: Batch, call: CallRow) -> dict[str, Any]:
-    """What the decision on a call saw beside its payload, but nothing of its run, which may be more now."""
-    text = call.facts or batch.store.rows(_FACTS, (call.call_no,))[0][0]
-    return {root: value for root, value in _decode(text).items() if root in OF_THE_CALL}
-
-
 def _report(
-    event: Incoming, run: KnownRun, tool_name: str, payload: Json, seen: Mapping[str, Any]
+    event: Incoming, run: KnownRun, tool_name: str, payload: Json, facts: Mapping[str, Any]
 ) -> ToolCall:
-    """The outcome as policies see it: the call, with `outputPayload`, null where none was reported."""
+    """The outcome as policies see it: the call as its decision saw it, but for its run, of which more may be
+    known now; with `outputPayload`, null where none was reported."""
     document: dict[str, Any] = {
         "toolName": tool_name,
         "inputPayload": payload,
@@ -266,9 +254,9 @@ def _report(
         "toolCallId": event.metadata["toolCallId"],
         "key": {"id": event.caller.key_id, "scopes": list(event.caller.scopes)},
         **event.facts,
-        **seen,
+        **{root: value for root, value in facts.items() if root in OF_THE_CALL},
         "outputPayload": event.metadata.get("outputPayload"),
     }
-    if (facts := run.facts()) is not None:
-        document["run"] = facts
+    if (of_run := run.facts()) is not None:
+        document["run"] = of_run
     return ToolCall({**document, "before": run.memory()})

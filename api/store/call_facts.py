@@ -15,9 +15,11 @@ from typing import Any, Final
 
 import msgspec
 
+from api.database.connection import Database
 from api.database.models import CallTable, Event
 from engine.canonical_json import canonical_json
 from engine.derived.evaluated import evaluated
+from engine.model import Json
 
 LABELS: Final = "labels"
 """The labels of its run as a call's row keeps them, since the run may get more."""
@@ -102,6 +104,17 @@ def parts_of_granted(digest: str) -> tuple[str, str]:
 BODY: Final = "(SELECT e.body FROM events e WHERE e.event_no = c.event_no AND e.received_at = c.decided_at)"
 """Of a call `c`, as SQL: the body of its event, which was written with it, at the same time; null when it was
 removed by retention. The time names the partition to look in."""
+
+_CALL: Final = f"SELECT c.facts, {BODY} FROM tool_calls c WHERE c.call_no = ?"
+
+
+def seen_by_decision(store: Database, call_no: int) -> tuple[dict[str, Any], Json]:
+    """What the decision on a recorded call saw: its facts as the row keeps them, and its payload; None once
+    retention has removed that."""
+    for facts, body in store.rows(_CALL, (call_no,)):
+        metadata = {} if body is None else _decode(bytes(body)).get("metadata") or {}
+        return _decode(facts), None if body is None else metadata.get("inputPayload") or {}
+    return {}, None
 
 
 def is_event_of_call() -> Any:

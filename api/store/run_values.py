@@ -14,7 +14,7 @@ import msgspec
 
 from api.database.connection import Database
 from api.database.transaction import Transaction
-from api.store.call_facts import BODY, FLOW
+from api.store.call_facts import FLOW, seen_by_decision
 from engine.flow.memory import NO_VALUES, Addition, SeenValues
 
 _READ = (
@@ -24,7 +24,6 @@ _READ = (
 _OUTPUTS = "SELECT tool_call_id, tool_name, SUBSTR(output, 1, ?) FROM tool_calls WHERE call_no = ?"
 _TEXT = re.compile(r'"(?:[^"\\]|\\u[0-9a-f]{4}|\\[^u])*+', re.IGNORECASE)
 """The beginning of a text in JSON, with no part of an escape at its end."""
-_CALL = f"SELECT c.facts, {BODY} FROM tool_calls c WHERE c.call_no = ?"
 _GROW = "UPDATE runs SET flow = flow + 1 WHERE run_no = ?"
 _APPROVED = (
     "INSERT INTO run_values (run_no, flow, call_no, task, trusted, untrusted, words, beyond)"
@@ -71,11 +70,10 @@ def vouch(transaction: Transaction, run_no: int, call_no: int) -> None:
     """What a person approves counts as asked for, where policies ask for that. INVARIANT: the run is the
     first row that is locked, as it is of events."""
     store = transaction.store
-    rows = store.rows(_CALL, (call_no,))
-    if not rows or rows[0][1] is None or FLOW not in msgspec.json.decode(rows[0][0]):
+    facts, payload = seen_by_decision(store, call_no)
+    if payload is None or FLOW not in facts:
         return
-    metadata = msgspec.json.decode(bytes(rows[0][1])).get("metadata") or {}
-    addition = NO_VALUES.approved(metadata.get("inputPayload"))
+    addition = NO_VALUES.approved(payload)
     store.change(_GROW, (run_no,))
     store.change(_APPROVED, (0, *columns_of(addition), run_no))
     transaction.runs_changed = True
