@@ -14,12 +14,11 @@ from api.hosts.report import (
     Report,
     Unreadable,
     identifier,
-    in_folder,
     optional,
-    payload_of,
     text_of,
-    tool_name,
+    tool_and_payload,
 )
+from api.hosts.table import MCP_TOOL
 
 _NOT_BY_A_PERSON: Final = re.compile(
     r"<(?:(?:task|subagent)[-_]notification|(?:teammate|agent|cross-session)-message|channel|system-reminder)\b"
@@ -35,28 +34,14 @@ def read(said: Mapping[str, Any], lifecycle: frozenset[str]) -> Report:
     event = optional(said, "hook_event_name")
     model = optional(said, "model") or None
     match event:
-        case "PreToolUse":
-            return Report(
-                CALL,
-                event,
-                identifier(said, "session_id"),
-                optional(said, "tool_use_id"),
-                tool_name(said, "tool_name"),
-                _payload(said),
-                model=model,
-            )
-        case "PostToolUse" | "PostToolUseFailure":
+        case "PreToolUse" | "PostToolUse" | "PostToolUseFailure":
+            run_id, call_id = identifier(said, "session_id"), optional(said, "tool_use_id")
+            tool, payload = tool_and_payload(said, "tool_name", "tool_input", MCP_TOOL["claude-code"])
+            if event == "PreToolUse":
+                return Report(CALL, event, run_id, call_id, tool, payload, model=model)
             failed = event == "PostToolUseFailure"
-            return Report(
-                RESULT,
-                event,
-                identifier(said, "session_id"),
-                optional(said, "tool_use_id"),
-                tool_name(said, "tool_name"),
-                _payload(said),
-                output=said.get("error" if failed else "tool_response"),
-                failed=failed,
-            )
+            output = said.get("error" if failed else "tool_response")
+            return Report(RESULT, event, run_id, call_id, tool, payload, output, failed)
         case "UserPromptSubmit":
             run_id, text = identifier(said, "session_id"), text_of(said, "prompt")
             if optional(said, "agent_id"):
@@ -69,11 +54,6 @@ def read(said: Mapping[str, Any], lifecycle: frozenset[str]) -> Report:
     if event in lifecycle:
         return Report(OTHER, event)
     raise Unreadable(f"`hook_event_name` is `{event[:60]}`, which is not understood here")
-
-
-def _payload(said: Mapping[str, Any]) -> dict[str, Any]:
-    payload = payload_of(said, "tool_input")
-    return payload if tool_name(said, "tool_name").startswith("mcp__") else in_folder(payload, said)
 
 
 def deny(event: str, text: str) -> dict[str, Any]:

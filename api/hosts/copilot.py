@@ -24,13 +24,12 @@ from api.hosts.report import (
     Report,
     Unreadable,
     identifier,
-    in_folder,
     no_word,
     optional,
-    payload_of,
     text_of,
-    tool_name,
+    tool_and_payload,
 )
+from api.hosts.table import MCP_TOOL
 
 LIFECYCLE: Final = frozenset(
     ("SessionStart", "SessionEnd", "Stop", "SubagentStop", "PreCompact", "ErrorOccurred", "Notification")
@@ -50,10 +49,8 @@ def read(said: Mapping[str, Any]) -> Report:
             return found._replace(output=said.get("tool_result", found.output))
         return found
     if "toolName" in said or "toolArgs" in said:
-        run_id, tool = identifier(said, "sessionId"), tool_name(said, "toolName")
-        payload, parent = payload_of(said, "toolArgs"), optional(said, "parentAgentId")
-        if "-" not in tool:  # which stands between server and tool of MCP
-            payload = in_folder(payload, said)
+        run_id, parent = identifier(said, "sessionId"), optional(said, "parentAgentId")
+        tool, payload = tool_and_payload(said, "toolName", "toolArgs", MCP_TOOL["copilot"])
         if "toolResult" in said:
             return Report(RESULT, "postToolUse", run_id, "", tool, payload, said["toolResult"], parent=parent)
         if "error" in said:

@@ -22,13 +22,12 @@ from api.hosts.report import (
     Report,
     Unreadable,
     identifier,
-    in_folder,
     no_word,
     optional,
-    payload_of,
     text_of,
-    tool_name,
+    tool_and_payload,
 )
+from api.hosts.table import MCP_TOOL
 
 LIFECYCLE: Final = frozenset(
     (
@@ -54,23 +53,18 @@ def read(said: Mapping[str, Any]) -> Report:
         return Report(OTHER, event)
     run_id = identifier(said, "session_id")
     match event:
-        case "BeforeTool":
-            return Report(CALL, event, run_id, "", tool_name(said, "tool_name"), _payload(said))
-        case "AfterTool":
+        case "BeforeTool" | "AfterTool":
+            mcp = MCP_TOOL["gemini-cli"]
+            tool, payload = tool_and_payload(said, "tool_name", "tool_input", mcp, "dir_path")
+            if event == "BeforeTool":
+                return Report(CALL, event, run_id, "", tool, payload)
             response = said.get("tool_response")
             failed = isinstance(response, Mapping) and bool(response.get("error"))
-            tool = tool_name(said, "tool_name")
-            return Report(RESULT, event, run_id, "", tool, _payload(said), response, failed)
+            return Report(RESULT, event, run_id, "", tool, payload, response, failed)
         case "BeforeAgent":
             text = text_of(said, "prompt").partition(_REFERENCED)[0]
             return Report(PROMPT, event, run_id, text=text)
     raise Unreadable(f"`hook_event_name` is `{event[:60]}`, which is not understood here")
-
-
-def _payload(said: Mapping[str, Any]) -> dict[str, Any]:
-    payload = payload_of(said, "tool_input")
-    is_mcp = tool_name(said, "tool_name").startswith("mcp_")
-    return payload if is_mcp else in_folder(payload, said, "dir_path")
 
 
 def deny(event: str, text: str) -> dict[str, Any]:

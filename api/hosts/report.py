@@ -8,6 +8,7 @@ quickly, and it runs where nothing of the service is installed.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from itertools import chain, count
@@ -161,6 +162,15 @@ def payload_of(said: Mapping[str, Any], name: str) -> dict[str, Any]:
     if value is None:
         return {}
     return value if isinstance(value, dict) else {"input": value}
+
+
+def tool_and_payload(
+    said: Mapping[str, Any], tool: str, arguments: str, mcp: re.Pattern[str], folder: str = ""
+) -> tuple[str, dict[str, Any]]:
+    """The tool and the arguments of a call, from the members of these names, with the folder that it runs in,
+    unless it is a tool of MCP, whose names begin like `mcp`. Raises Unreadable."""
+    name, payload = tool_name(said, tool), payload_of(said, arguments)
+    return name, payload if mcp.match(name) else in_folder(payload, said, folder)
 
 
 _BEGINNING_THERE: Final = ("command", "file_path", "path", "paths", "absolute_path", "notebook_path")
