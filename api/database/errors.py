@@ -72,23 +72,13 @@ class OlderDatabase(DatabaseUnavailable):
 
 def translated(error: BaseException, url: str = "") -> DatabaseUnavailable:
     """The error to raise for a driver's failure."""
-    made = _translated(error)
     path = url.removeprefix("sqlite:///") if urlsplit(url).scheme == "sqlite" else ""
-    if path and "disk i/o error" in _first_line(error).lower():
-        if grown := _grown(path):
-            made = DatabaseFull(
-                "the database has no room left: its file has met the limit for the size of one; raise it"
-            )
-            made.operator_message = grown
-            return made
-        if _over_quota(path):
-            made = DatabaseFull("the database has no room left: a disk quota is used up; raise it")
-            made.operator_message = (
-                f"there is no room left for the database `{path}`: the disk quota of this user, group or "
-                "folder is used up, which `quota` shows and `df` does not; raise it, or remove what else "
-                "counts in it; a service that runs goes on by itself then"
-            )
-            return made
+    if path and "disk i/o error" in _first_line(error).lower() and (met := _grown(path) or _over_quota(path)):
+        bound, message = met
+        full = DatabaseFull(f"the database has no room left: {bound}; raise it")
+        full.operator_message = message
+        return full
+    made = _translated(error)
     made.operator_message = operator_message(made, error, url)
     return made
 
@@ -103,29 +93,36 @@ def _most_bytes() -> int | None:
     return None if limit == resource.RLIM_INFINITY else limit
 
 
-def _grown(path: str) -> str:
-    """Which of the files of a database is as large as this process may make one, and what to do."""
+def _grown(path: str) -> tuple[str, str] | None:
+    """What to say, to callers and to the operator, where a file of a database is as large as this process may
+    make one."""
     limit = _most_bytes()
-    if limit is None:
-        return ""
     for each in (Path(f"{path}-wal"), Path(path)):
-        if each.exists() and each.stat().st_size > limit - AT_LIMIT:
+        if limit is not None and each.exists() and each.stat().st_size > limit - AT_LIMIT:
             return (
+                "its file has met the limit for the size of one",
                 f"`{each}` is as large as this process may make a file, {limit} bytes; raise that limit, "
-                "`LimitFSIZE=` of systemd or `ulimit -f` of a shell, and start the service again"
+                "`LimitFSIZE=` of systemd or `ulimit -f` of a shell, and start the service again",
             )
-    return ""
+    return None
 
 
-def _over_quota(path: str) -> bool:
-    """SQLite calls a quota a fault of the disk, so whether there is room is tried with another file."""
+def _over_quota(path: str) -> tuple[str, str] | None:
+    """The same where a quota is used up. SQLite calls that a fault of the disk, so whether there is room is
+    tried with another file."""
     try:
         with tempfile.TemporaryFile(dir=Path(path).parent, buffering=0) as probe:
             probe.write(bytes(PROBE_BYTES))
             os.fsync(probe.fileno())
     except OSError as failed:
-        return failed.errno == errno.EDQUOT
-    return False
+        if failed.errno == errno.EDQUOT:
+            return (
+                "a disk quota is used up",
+                f"there is no room left for the database `{path}`: the disk quota of this user, group or "
+                "folder is used up, which `quota` shows and `df` does not; raise it, or remove what else "
+                "counts in it; a service that runs goes on by itself then",
+            )
+    return None
 
 
 def _translated(error: BaseException) -> DatabaseUnavailable:
