@@ -87,6 +87,7 @@ class AuditMark:
         self.behind = False
         """The database of the running service does not hold what was signed."""
         self._unread = False
+        self._installation = 0
 
     # Asked before the database is used ------------------------------------------------------------
 
@@ -198,9 +199,9 @@ class AuditMark:
         else:
             self.behind = False
             signed = by_chain(checkpointer.signed)
-            installation = store.read_here(_id, store.rows)
+            self._installation = self._installation or store.read_here(_id, store.rows)
             try:
-                self._write(_Mark(checkpointer.signed_at or "", signed, self._name, installation))
+                self._write(_Mark(checkpointer.signed_at or "", signed, self._name, self._installation))
             except OSError as error:
                 log.warning("`%s` cannot be written: %s", self.path, error.strerror)
 
