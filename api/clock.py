@@ -13,6 +13,7 @@ from typing import Final
 Clock = Callable[[], float]
 """Seconds since the epoch, UTC."""
 
+DAY: Final = 86_400.0
 LEAST_LEAP: Final = 2.0
 """Seconds; a clock that is put right slowly never leaps."""
 MOST_LEAPS: Final = 1_000

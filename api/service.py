@@ -46,7 +46,8 @@ from api.ingestion.quotas import PendingQuota, ProcessorTime, Quotas
 from api.loops import Threads
 from api.notifications.notifier import Notifier
 from api.reads import Reads
-from api.retention import ALERT_DAYS, AUDIT_DAYS, DELIVERY_DAYS, EVENT_DAYS, DaysKept, keep_clean
+from api.retention.cleaning import keep_clean
+from api.retention.days_kept import ALERT_DAYS, AUDIT_DAYS, DELIVERY_DAYS, EVENT_DAYS, DaysKept
 from api.settings import Settings
 from api.store import approvals
 from api.store.refusals import Refusals

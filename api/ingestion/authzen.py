@@ -26,8 +26,6 @@ from api.http.problems import ApiError
 from api.store.call_facts import ASSERTED
 from engine.canonical_json import canonical_json
 
-DAY: Final = 86_400
-"""Seconds that a PEP may refer to a denial without an end of its own, and to an approval."""
 SAME_SECONDS: Final = 60.0
 """For which a request id makes the same words the same call: a PEP may pass on one that others chose."""
 MOST_TOOL_NAME: Final = 200
@@ -225,4 +223,4 @@ def task_of(approval: dict[str, Any], requests: str, frontend: str) -> dict[str,
 
 
 def a_day_after(moment: str) -> str:
-    return clock.iso(clock.seconds(moment) + DAY)
+    return clock.iso(clock.seconds(moment) + clock.DAY)

@@ -19,10 +19,11 @@ from collections.abc import Callable
 from time import monotonic, thread_time
 from typing import Final, Protocol, TypeVar
 
+from api.clock import DAY
+
 T = TypeVar("T")
 
 MINUTE: Final = 60.0
-DAY: Final = 86_400.0
 
 ORDINARY: Final = 0.000_25
 """Seconds that one check, evaluation or read may take without being counted, or more where the policies take

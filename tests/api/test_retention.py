@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from api.clock import Leaps
+from api.clock import DAY, Leaps
 from api.database.connection import Database
 from api.health.clocks import ClockCheck
-from api.retention import DAY, Caution
+from api.retention.caution import Caution
 
 
 class Time:

@@ -36,8 +36,9 @@ BATCH = 100
 CONNECTIONS = 16
 A_YEAR_LATER = (
     "import time; now = time.time; time.time = lambda: now() + 366 * 86_400; "
-    "import sys; from api import retention; retention.leaps_of = lambda store, now, leaps: leaps; "
-    "retention.KEPT = 'as of first.'; "
+    "import sys; from api.retention import cleaning, days_kept; "
+    "cleaning.leaps_of = lambda store, now, leaps: leaps; "
+    "days_kept.KEPT = 'as of first.'; "
     "from api.health.clocks import ClockCheck; ClockCheck.look = lambda self: None; "
     "from api.cli import main; sys.exit(main())"
 )

@@ -11,8 +11,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from api.clock import DAY
 from api.database.connection import Database
-from api.database.partitions.catalog import DAY, EVENTS, partitions
+from api.database.partitions.catalog import EVENTS, partitions
 from api.database.partitions.upkeep import Partitions, midnight
 from tests.harness.nodes import Node, nodes
 from tests.harness.partitions import divide_since, held, loose_ids

@@ -18,7 +18,7 @@ from api.audit.installation_key import InstallationKey
 from api.audit.retention.certificate import Certificate, newest_certificate, newest_number
 from api.audit.retention.cut import Cut, Cutting, NotWhole
 from api.audit.retention.partitions import LeavingRows, delete, drop, leaving
-from api.clock import iso
+from api.clock import DAY, iso
 from api.database.audit_chain import ChainName
 from api.database.connection import Database
 from api.database.partitions.upkeep import midnight
@@ -27,7 +27,6 @@ from api.database.writer import Writer
 
 log = logging.getLogger("governance")
 
-DAY: Final = 86_400.0
 AHEAD_SECONDS: Final = 3_600.0
 """What was signed so much later than now was signed by a clock that was wrong."""
 PAUSE: Final = 0.02

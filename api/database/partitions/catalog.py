@@ -15,7 +15,6 @@ from api import clock
 from api.database.connection import Database
 from api.database.lanes.locks import PARTITIONS
 
-DAY: Final = 86_400.0
 MOST_KEPT: Final = 30
 """About so many partitions hold what is kept."""
 UNLIMITED_DAYS: Final = 30
@@ -73,7 +72,7 @@ class Span:
 
     def within(self, days: int) -> bool:
         """Whether it is no longer than so many days."""
-        return bool(self.since) and clock.seconds(self.until) - clock.seconds(self.since) <= days * DAY
+        return bool(self.since) and clock.seconds(self.until) - clock.seconds(self.since) <= days * clock.DAY
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from api.clock import iso
+from api.clock import DAY, iso
 from api.database.models import Delivery
 from api.database.transaction import Transaction
 
-DAY: Final = 86_400.0
 STEP: Final = 0.1
 """Seconds between two that one key causes: 864,000 in a day until they reach now."""
 

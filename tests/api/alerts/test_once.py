@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from api.alerts.detection import LEASE_SECONDS, Detection, LogStep
-from api.retention import DAY
+from api.clock import DAY
 from api.store.alerts.log_reader import Overtaken
 from tests.harness.application import NO_LAUNCHES, Service
 from tests.harness.watching import alerts, another, files, look

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from api.retention import Retention, clean
+from api.retention.cleaning import Retention, clean
 from tests.api.audit.test_verification import POLICIES
 from tests.harness.application import Service
 from tests.harness.dropping import DAY, changed, cleaned, log_of, signed, verified
@@ -18,7 +18,7 @@ YEAR = 365 * 86_400
 def test_the_log_is_whole_and_old_records_go(
     tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.retention.BATCH_PAUSE", 0.0)
+    monkeypatch.setattr("api.retention.cleaning.BATCH_PAUSE", 0.0)
 
     async def play() -> None:
         environment = {"GOVERNANCE_DATABASE_URL": database_url, "GOVERNANCE_TOKEN_SECONDS": str(YEAR)}
@@ -55,7 +55,7 @@ def test_the_log_is_whole_and_old_records_go(
 def test_what_was_changed_is_found_all_the_same(
     tmp_path: Path, statement: str, problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.retention.BATCH_PAUSE", 0.0)
+    monkeypatch.setattr("api.retention.cleaning.BATCH_PAUSE", 0.0)
 
     async def play() -> None:
         async with Service(

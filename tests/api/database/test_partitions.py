@@ -16,16 +16,16 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from api.audit.verification import verify
-from api.clock import iso, seconds
+from api.clock import DAY, iso, seconds
 from api.context import Context
 from api.database.connection import Database
 from api.database.lanes.keys import KeyTable, event_key
 from api.database.lanes.locks import PARTITIONS
 from api.database.models import Event
 from api.database.partitions import catalog, upkeep
-from api.database.partitions.catalog import DAY, EVENTS, Span
+from api.database.partitions.catalog import EVENTS, Span
 from api.database.partitions.upkeep import AHEAD_DAYS, Partitions, midnight, missing
-from api.retention import Retention, clean
+from api.retention.cleaning import Retention, clean
 from api.store.call_facts import BODY
 from tests.harness.application import Clock, Service
 from tests.harness.effort import examples
@@ -214,7 +214,7 @@ def test_another_node_at_work_is_left_to_it(store: Database) -> None:
 @pytest.fixture(autouse=True)
 def rarely(monkeypatch: pytest.MonkeyPatch) -> None:
     """The service cleans once, when it starts; then tests do."""
-    monkeypatch.setattr("api.retention.EVERY_SECONDS", 86_400.0)
+    monkeypatch.setattr("api.retention.cleaning.EVERY_SECONDS", 86_400.0)
 
 
 async def settled(context: Context) -> None:
@@ -236,7 +236,7 @@ async def told(service: Service, name: str) -> Any:
 def test_old_events_go_with_their_partition_and_everything_else_stays(
     tmp_path: Path, postgres_url: str, caplog: pytest.LogCaptureFixture, at_once: int, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("api.retention.MOST_IDS_AT_ONCE", at_once)
+    monkeypatch.setattr("api.retention.cleaning.MOST_IDS_AT_ONCE", at_once)
     caplog.set_level(logging.INFO, "governance")
 
     async def scene() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from api.audit.verification import verify
-from api.clock import Leaps
-from api.retention import DAY, pull_back
+from api.clock import DAY, Leaps
+from api.retention.cleaning import pull_back
 from tests.faults.database_faults import nothing_beside
 from tests.harness.application import Service
 

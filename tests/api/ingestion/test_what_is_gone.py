@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from api.retention import DAY, Retention, clean
+from api.clock import DAY
+from api.retention.cleaning import Retention, clean
 from tests.api.ingestion.test_flow import TARGETS, TOOLS
 from tests.harness.application import Service
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import api.service
-from api import retention
 from api.database.table import counter
-from api.retention import EVENT_DAYS, KEPT, DaysKept
+from api.retention import cleaning
+from api.retention.days_kept import EVENT_DAYS, KEPT, DaysKept
 from tests.api.store.test_retention import DAY, HOLD, count, told, until
 from tests.harness.application import Service
 
@@ -53,7 +53,7 @@ def test_fewer_days_count_a_day_later(
 def test_a_mistyped_number_deletes_nothing_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(retention, "EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(cleaning, "EVERY_SECONDS", 0.05)
     made: list[DaysKept] = []
 
     def kept(days: dict[str, int]) -> DaysKept:

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from api import retention
 from api.audit.verification import verify
-from api.clock import Leaps
+from api.clock import DAY, Leaps
 from api.database.errors import DatabaseUnavailable
 from api.database.partitions.upkeep import Partitions
-from api.retention import DAY, Caution, Retention, clean, leaps_of
+from api.retention import cleaning
+from api.retention.caution import Caution, leaps_of
+from api.retention.cleaning import Retention, clean
 from api.settings import SettingsError, load
 from api.store import expiry
 from api.store.alerts import alerts
@@ -99,7 +100,7 @@ def test_old_events_go_and_decisions_stay(tmp_path: Path, database_url: str) -> 
 def test_outputs_of_old_calls_go_with_the_events_that_told_them(
     tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "MOST_AT_ONCE", 4)
+    monkeypatch.setattr(cleaning, "MOST_AT_ONCE", 4)
     looked: list[int] = []
     old_calls = expiry.old_calls
 
@@ -157,7 +158,7 @@ def test_events_of_a_clock_that_was_ahead_hide_none_and_go_with_those_behind_the
     tmp_path: Path, database_url: str, days: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More of them than one batch takes, years ahead; in partitions that go in one piece, or do not."""
-    monkeypatch.setattr(retention, "MOST_AT_ONCE", 4)
+    monkeypatch.setattr(cleaning, "MOST_AT_ONCE", 4)
     monkeypatch.setattr(expiry, "_PASSED_OVER", 0)
 
     async def scene() -> None:
@@ -219,7 +220,7 @@ def test_a_part_that_cannot_be_done_stops_no_other_and_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Such as making partitions, where the service may not make tables any more."""
-    monkeypatch.setattr(retention, "EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(cleaning, "EVERY_SECONDS", 0.05)
     broken = {"prepare": True, "alerts": True}
 
     def prepare(self: Partitions, now: float) -> None:
@@ -304,7 +305,7 @@ def test_old_alerts_and_tallies_of_no_use_go(tmp_path: Path, database_url: str) 
 
 
 def test_many_old_rows_go_in_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "MOST_AT_ONCE", 10)
+    monkeypatch.setattr(cleaning, "MOST_AT_ONCE", 10)
 
     async def scene() -> None:
         async with Service(tmp_path) as service:

@@ -6,8 +6,9 @@ import asyncio
 
 import msgspec
 
+from api.clock import DAY
 from api.store import deliveries, webhooks
-from api.store.notifications.delivery_order import DAY, DeliveryOrder
+from api.store.notifications.delivery_order import DeliveryOrder
 from tests.harness.deliveries import Bench, bench, run
 
 

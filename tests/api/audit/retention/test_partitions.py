@@ -36,7 +36,7 @@ Steps = Callable[[Service], Awaitable[None]]
 @pytest.fixture(autouse=True)
 def rarely(monkeypatch: pytest.MonkeyPatch) -> None:
     """The service cleans once, when it starts; then tests do."""
-    monkeypatch.setattr("api.retention.EVERY_SECONDS", 86_400.0)
+    monkeypatch.setattr("api.retention.cleaning.EVERY_SECONDS", 86_400.0)
 
 
 @pytest.fixture

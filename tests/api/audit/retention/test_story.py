@@ -202,7 +202,7 @@ async def told(folder: Path, database_url: str, steps: list[Any]) -> None:
 @pytest.fixture(autouse=True)
 def rarely(monkeypatch: pytest.MonkeyPatch) -> None:
     """The service cleans once, when it starts; then the story does."""
-    monkeypatch.setattr("api.retention.EVERY_SECONDS", 86_400.0)
+    monkeypatch.setattr("api.retention.cleaning.EVERY_SECONDS", 86_400.0)
 
 
 @examples(12, 300, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from api.audit.retention.record_retention import RecordRetention
-from api.clock import APART_SECONDS, Clock, Leaps, iso, seconds
+from api.clock import APART_SECONDS, DAY, Clock, Leaps, iso, seconds
 from api.database.connection import Database
 from api.database.id_index import IdIndex
 from api.database.lanes.lease import spans
@@ -29,25 +29,17 @@ from api.database.table import counter
 from api.database.transaction import Transaction
 from api.database.writer import Writer
 from api.health.clocks import ClockCheck
+from api.retention.caution import Caution, leaps_of
+from api.retention.days_kept import ALERT_DAYS, AUDIT_DAYS, DELIVERY_DAYS, EVENT_DAYS, DaysKept
 from api.store import expiry
 from api.store.alerts import alerts, log_reader
 from api.store.grants import granting
 
 log = logging.getLogger("governance")
 
-DAY: Final = 86_400.0
-LEAP_SECONDS: Final = 3_600.0
 COUNTS: Final = "spent counts"
 TALLIES: Final = "expired tallies"
-KEPT: Final = "kept."
-"""Before the name of a setting: the counter of one more than the days that count, 0 where none were noted."""
-FEWER_SINCE: Final = "fewer."
-"""The same of the second since when the setting says fewer; 0: it does not."""
 UNTOLD: Final = frozenset((COUNTS, TALLIES))
-EVENT_DAYS: Final = "GOVERNANCE_EVENT_DAYS"
-DELIVERY_DAYS: Final = "GOVERNANCE_DELIVERY_DAYS"
-ALERT_DAYS: Final = "GOVERNANCE_ALERT_DAYS"
-AUDIT_DAYS: Final = "GOVERNANCE_AUDIT_DAYS"
 EVERY_SECONDS: Final = 60.0
 MOST_AT_ONCE: Final = 500
 """Rows of one batch: a few milliseconds of the writer."""
@@ -111,79 +103,6 @@ class Retention:
         if last := self.alerts_before(now):
             jobs["alerts"] = Due(last, lambda transaction: alerts.forget_old(transaction, last, MOST_AT_ONCE))
         return jobs
-
-
-class Caution:
-    """Whether the clock can be believed when it says that something is old: one that was set ahead by mistake
-    would have everything deleted. Of before the start only the record knows, see `leaps_of`."""
-
-    def __init__(self, leaps: Leaps, clocks: ClockCheck | None = None) -> None:
-        self._leaps, self._clocks = leaps, clocks
-        self._told = False
-
-    def settled(self) -> bool:
-        """False for a day after the clock has leapt ahead, unless it leaps back; and while the database has
-        another time."""
-        if self._clocks is not None and abs(self._clocks.ahead) > LEAP_SECONDS:
-            return False  # as the log has told
-        ahead = self._leaps.ahead(DAY)
-        if ahead <= LEAP_SECONDS:
-            self._told = False
-            return True
-        if not self._told:
-            self._told = True
-            log.warning(
-                "the clock leapt ahead by %.1f hours, or nothing was recorded for so long: nothing is "
-                "deleted for a day, unless it leaps back",
-                ahead / 3_600,
-            )
-        return False
-
-
-class DaysKept:
-    """How many days things are kept, by the name of the setting; 0: for ever. Fewer than before count a day
-    later, so that a mistyped number can be put right before it has cost anything. What counts stands in the
-    database: for all nodes, and while none runs.
-
-    INVARIANT: of nodes with different settings the longest counts; any that says more begins the day anew.
-    """
-
-    def __init__(self, days: Mapping[str, int]) -> None:
-        self._days = days
-        self._told: set[str] = set()
-        self.counting: Mapping[str, int] = {}
-        """Those that count, by the last look."""
-
-    async def look(self, writer: Writer, now: float) -> None:
-        """What counts now; noted, where that is new."""
-        names = [prefix + name for name in self._days for prefix in (KEPT, FEWER_SINCE)]
-        noted = await writer.store.read(lambda: {name: counter(name) for name in names})
-        changed: dict[str, int] = {}
-        counting: dict[str, int] = {}
-        for name, days in self._days.items():
-            before, since = noted[KEPT + name] - 1, noted[FEWER_SINCE + name]
-            fewer = before == 0 < days or 0 < days < before
-            known = 0 < since <= now
-            waits = fewer and not (known and since <= now - DAY)
-            counting[name] = before if waits else days
-            changed[KEPT + name] = counting[name] + 1
-            changed[FEWER_SINCE + name] = (since if known else int(now)) if waits else 0
-            if waits and name not in self._told:
-                self._warn(name, days, before, changed[FEWER_SINCE + name] + DAY)
-        if new := {each: value for each, value in changed.items() if value != noted[each]}:
-            await writer.write(lambda transaction: transaction.put(new))
-        self.counting = counting
-
-    def _warn(self, name: str, days: int, before: int, until: float) -> None:
-        self._told.add(name)
-        log.warning(
-            "%s is %d now, and was %s: what it would delete stays until %s, and goes for ever then. If that"
-            " is not meant, set it to what it was and start again",
-            name,
-            days,
-            before or "0 (for ever)",
-            iso(until),
-        )
 
 
 class Parts:
@@ -296,13 +215,6 @@ async def pull_back(store: Database, writer: Writer, now: float) -> int:
     if pulled:
         log.warning("%d counted calls and logins were of a time to come; they count as of now", pulled)
     return pulled
-
-
-def leaps_of(store: Database, now: float, leaps: Leaps) -> Leaps:
-    """Those of the same clock, one just before the start included: a machine may have come up with a wrong
-    clock. For a thread that may query."""
-    pause = expiry.pause(store, now, DAY)
-    return leaps.after(pause if pause > DAY else 0.0)
 
 
 async def keep_clean(
