@@ -52,22 +52,19 @@ from engine.cel.ast import (
     path_of,
     path_text,
 )
+from engine.cel.comparisons import equality, membership, order
 from engine.cel.control import MACROS, METER, Loop, Run, Scope, always, choice_of, logic_of, negation_of
 from engine.cel.cost import cost_of, spends
-from engine.cel.fast_paths import Constant, among_constants, folded, path_reader
+from engine.cel.fast_paths import Constant, folded, path_reader
 from engine.cel.joined_patterns import Joined, joined, searched_of
 from engine.cel.semantics import (
     ARITHMETIC,
-    NUMBERS,
     ORDER,
-    ORDERED,
     TEXT,
     CelError,
-    equal,
     item,
     kind,
     negate,
-    orderable,
     size,
     spend,
     weight,
@@ -246,31 +243,14 @@ class _Compiler:
                 raise _refuse(
                     '`in` needs a list, as in `["a", "b"]`; a part of a text is `.contains("a")`', node.right
                 )
-            return folded(self._membership(left, right), left, right)
-        if sign in ("==", "!="):
-            same = self._equality(left, right)
+            run, metered = membership(left, right)
+        elif sign in ORDER:
+            run, metered = order(sign, left, right, paying=self._loops > 0), False
+        else:
+            same, metered = equality(left, right)
             run = same if sign == "==" else lambda scope: not same(scope)
-            return folded(run, left, right)
-        return folded(self._order(sign, left, right), left, right)
-
-    def _equality(self, left: Run, right: Run) -> Run:
-        if isinstance(left, Constant):
-            left, right = right, left
-        if isinstance(right, Constant):
-            constant = right.value
-            if constant is None or constant.__class__ is bool:
-                return lambda scope: left(scope) is constant
-            if constant.__class__ is str:
-                return lambda scope: left(scope) == constant
-            if constant.__class__ in NUMBERS:
-
-                def same_number(scope: Scope) -> bool:
-                    value = left(scope)
-                    return value == constant and value.__class__ is not bool
-
-                return same_number
-        self.metered = True
-        return lambda scope: equal(left(scope), right(scope), scope[METER])
+        self.metered = self.metered or metered
+        return folded(run, left, right)
 
     def _later(self, term: Expr) -> Run:
         """An operand behind the first; in a loop it pays for itself when it is reached."""
@@ -283,57 +263,6 @@ class _Compiler:
             return run(scope)
 
         return later
-
-    def _membership(self, left: Run, right: Run) -> Run:
-        if isinstance(right, Constant) and right.value.__class__ is list:
-            scalars = [each for each in right.value if each.__class__ not in (list, dict)]
-            if len(scalars) == len(right.value):
-                return among_constants(left, scalars)
-        self.metered = True
-
-        def within(scope: Scope) -> bool:
-            value, whole = left(scope), right(scope)
-            if whole.__class__ is list:
-                meter = scope[METER]
-                spend(meter, len(whole))
-                return any(equal(value, each, meter) for each in whole)
-            if whole.__class__ is dict:
-                if value.__class__ is str:
-                    return value in whole
-                if value.__class__ in ORDERED:
-                    return False  # CEL has such keys, JSON has not
-                raise CelError(f"{kind(value)} is no key of an object")
-            raise CelError(f"`in` needs a list or an object, not {kind(whole)}")
-
-        return within
-
-    def _order(self, sign: str, left: Run, right: Run) -> Run:
-        compare = ORDER[sign]
-
-        def wrong(a: Json, b: Json) -> CelError:
-            return CelError(f"`{sign}` cannot compare {kind(a)} with {kind(b)}")
-
-        if isinstance(right, Constant) and right.value.__class__ in NUMBERS:
-            bound = right.value
-
-            def against(scope: Scope) -> bool:
-                value = left(scope)
-                if value.__class__ in NUMBERS:
-                    return compare(value, bound)
-                raise wrong(value, bound)
-
-            return against
-        paying = self._loops > 0
-
-        def ordered(scope: Scope) -> bool:
-            a, b = left(scope), right(scope)
-            if paying:
-                spend(scope[METER], weight(a))
-            if orderable(a, b):
-                return compare(a, b)
-            raise wrong(a, b)
-
-        return ordered
 
     # -- functions
 
