@@ -9,34 +9,29 @@ it says so in an event of its own, which can be recorded once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
-
-import msgspec
 
 from api.caller import Caller
 from api.clock import iso, seconds
 from api.context import Context
 from api.handlers import approvals
+from api.handlers.hook_request import HookRequest, done
 from api.hosts import wording
-from api.hosts.report import CALL, OTHER, PROBE, PROMPT, Host, Report, Unreadable, bounded
+from api.hosts.report import CALL, OTHER, PROBE, PROMPT, Host, Report, Unreadable
 from api.hosts.table import NAMES, host
 from api.http import bodies
 from api.http.exchange import Reply, Values
 from api.http.problems import ApiError, as_api_error, not_found
 from api.http.route import AGENT, WAIT, Query, Route
-from api.ingestion.event import EventRefused, Incoming
 from api.ingestion.flow import SAID
-from api.ingestion.turns import LARGE
 from api.ingestion.validation import ASKED_TWICE, HANDED_OUT
 from api.store import hook_calls
 from api.store.call_facts import payload_digest
 from engine.canonical_json import canonical_json
-
-T = TypeVar("T")
 
 OUTCOME: Final = "Governance-Outcome"
 AGENT_HEADER: Final = "Governance-Agent"
@@ -54,74 +49,11 @@ class Verdict(NamedTuple):
     text: str = ""
 
 
-class Asked(NamedTuple):
-    """One request: who asks, on behalf of which agent, for which call."""
-
-    caller: Caller
-    context: Context
-    host: Host
-    report: Report
-    agent_id: str
-    call_id: str
-    name: str
-    """What its own events are named by, the same when the request is repeated."""
-    at: str
-    offline: bool
-    size: int
-    """Bytes of the body."""
-
-    async def done(self, function: Callable[..., T], *arguments: Any) -> T:
-        """The result of work that takes the longer the more the body holds."""
-        return await _done(self.context, self.caller, self.size, partial(function, *arguments))
-
-    def event(self, kind: str, name: str, at: str, metadata: Mapping[str, Any]) -> bytes:
-        parent = {"parentRunId": self.report.parent} if self.report.parent else {}
-        body = {
-            "eventId": name,
-            "runId": self.report.run_id,
-            "agentId": self.agent_id,
-            "timestamp": at,
-            "eventType": kind,
-            "metadata": {"host": self.host.name, **parent, **metadata},
-        }
-        return canonical_json(body | ({} if not self.offline else _offline(body)))
-
-    async def tell(self, kind: str, metadata: Mapping[str, Any]) -> dict[str, Any]:
-        """Record something new; returns its receipt."""
-        raw = await self.done(self.event, kind, bounded(f"{self.name}:{kind}"), self.at, metadata)
-        return await self.take(await self.context.intake.event(self.caller, raw))
-
-    async def take(self, event: Incoming) -> dict[str, Any]:
-        receipt: dict[str, Any] = msgspec.json.decode((await self.context.intake.answer(event)).content)
-        return receipt
-
-    async def is_first(self, kind: str, what: str, at: str, metadata: Mapping[str, Any]) -> bool:
-        """Whether this call of the host is the one that takes what can be taken once; also when it says so
-        again."""
-        raw = self.event(kind, bounded(f"{kind}:{what}"), at, {"hostCallId": self.call_id, **metadata})
-        try:
-            event = await self.context.intake.event(self.caller, raw, taking=True)
-            await self.context.intake.answer(event)
-        except EventRefused as refused:
-            if refused.code != "event_id_conflict":
-                raise
-            return False
-        return True
-
-    async def look(self, function: Any, *arguments: Any) -> Any:
-        """The result of a reading function of `store/hook_calls.py`."""
-        return await self.context.reads.read(self.caller, function, *arguments)
-
-
-def _offline(body: Mapping[str, Any]) -> dict[str, Any]:
-    return {"metadata": {**body["metadata"], "decidedOffline": True}}
-
-
 async def answer_hook(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/hooks/:host"""
     host_name, size = values.path["host"], len(values.body)
     try:
-        report = await _done(context, caller, size, partial(_read, host_name, values.body))
+        report = await done(context, caller, size, partial(_read, host_name, values.body))
     except Unreadable as unreadable:
         return _reply(host(host_name), "", Verdict(UNDECIDED, wording.unreadable(str(unreadable))))
     found = host(host_name)
@@ -131,7 +63,7 @@ async def answer_hook(caller: Caller, values: Values, context: Context) -> Reply
     if report.tool == PROBE:
         return _probed(found, report, caller, values.query.get("agentId"))
     name = values.query.get("callId") or context.ids("hook")
-    asked = Asked(
+    request = HookRequest(
         caller,
         context,
         found,
@@ -144,11 +76,11 @@ async def answer_hook(caller: Caller, values: Values, context: Context) -> Reply
         size=size,
     )
     if report.kind != CALL:
-        await (_prompt(asked) if report.kind == PROMPT else _result(asked))
+        await (_prompt(request) if report.kind == PROMPT else _result(request))
         return _reply(found, report.event, Verdict(RECORDED))
     try:
         deadline = asyncio.get_running_loop().time() + values.query["wait"]
-        verdict = await (_decide if values.query["handOut"] else _wait)(asked, deadline)
+        verdict = await (_decide if values.query["handOut"] else _wait)(request, deadline)
     except Exception as error:
         known = as_api_error(error)
         if known is None:
@@ -177,14 +109,6 @@ def _read(host_name: str, raw: bytes) -> Report:
     return report
 
 
-async def _done(context: Context, caller: Caller, size: int, work: Callable[[], T]) -> T:
-    """INVARIANT: a body of the usual size never waits for a turn, in which it might be refused: a host goes
-    ahead where its hook is answered with an error."""
-    if size > LARGE:
-        return await context.intake.turns.run(caller.key_id, work, size=size)
-    return context.intake.processor_time.timed(caller.key_id, work)
-
-
 def _reply(found: Host, event: str, verdict: Verdict) -> Reply:
     goes_ahead = verdict.outcome in (ALLOWED, RECORDED) and not verdict.text
     body = found.allow(event) if goes_ahead else found.deny(event, verdict.text)
@@ -210,83 +134,76 @@ def _not_decided(error: ApiError) -> Verdict:
 # What is told -------------------------------------------------------------------------------------
 
 
-async def _prompt(asked: Asked) -> None:
+async def _prompt(request: HookRequest) -> None:
     """What the user wrote: the first is the run's task."""
-    report, run = asked.report, (asked.context.id_index, asked.caller, asked.report.run_id)
-    if (by := asked.host.schedules) and await asked.look(hook_calls.has_scheduled, *run, by, report.text):
+    report, caller = request.report, request.caller
+    if (by := request.host.schedules) and await request.look(hook_calls.has_scheduled, by, report.text):
         return
-    has_task = await asked.look(hook_calls.has_task, asked.caller, report.run_id)
+    has_task = await request.context.reads.read(caller, hook_calls.has_task, caller, report.run_id)
     said = {"message": report.text} if has_task else {"task": report.text, "model": report.model}
-    await asked.tell(SAID if has_task else "run.started", said)
+    await request.tell(SAID if has_task else "run.started", said)
 
 
-async def _result(asked: Asked) -> None:
+async def _result(request: HookRequest) -> None:
     """What became of a call: the one of that name, else the oldest one like it whose outcome is not known."""
-    report, context = asked.report, asked.context
-    named = await asked.look(
-        hook_calls.find_call, context.id_index, asked.caller, report.run_id, asked.call_id
-    )
-    call_id = asked.call_id
+    report = request.report
+    named = await request.look(hook_calls.find_call, request.call_id)
+    call_id = request.call_id
     if named is None or named.is_completed:
-        digest = await asked.done(payload_digest, report.tool, report.payload)
-        alike = await asked.look(hook_calls.calls_like, context.id_index, asked.caller, report.run_id, digest)
+        digest = await request.done(payload_digest, report.tool, report.payload)
+        alike = await request.look(hook_calls.calls_like, digest)
         going = [each for each in alike if not each.is_completed]
         # Sorting keeps the order; one that was not allowed ran all the same, which is a gap.
         going.sort(key=lambda each: each.status == "allowed")
         call_id = going[-1].tool_call_id if going else call_id
     kind = "tool.failed" if report.failed else "tool.completed"
-    await asked.tell(kind, {"toolCallId": call_id, "toolName": report.tool, "outputPayload": report.output})
+    await request.tell(kind, {"toolCallId": call_id, "toolName": report.tool, "outputPayload": report.output})
 
 
 # What is decided ----------------------------------------------------------------------------------
 
 
-async def _decide(asked: Asked, deadline: float) -> Verdict:
-    raw = await asked.done(_called, asked, asked.call_id, asked.report.payload)
-    event = await asked.context.intake.event(asked.caller, raw)
-    if asked.offline:
-        receipt = await asked.take(event)
+async def _decide(request: HookRequest, deadline: float) -> Verdict:
+    raw = await request.done(_called, request, request.call_id, request.report.payload)
+    event = await request.context.intake.event(request.caller, raw)
+    if request.offline:
+        receipt = await request.take(event)
         return Verdict(RECORDED, _final(receipt["toolCallStatus"], receipt).text)
-    if asked.report.twin and (twin := await _twin(asked)) is not None:
-        return await _outcome(asked, twin, deadline)
-    place = asked.context.id_index, asked.caller, asked.report.run_id
-    alike: list[hook_calls.HostCall] = await asked.look(hook_calls.same_calls, *place, event.digest)
+    if request.report.twin and (twin := await _twin(request)) is not None:
+        return await _outcome(request, twin, deadline)
+    alike: list[hook_calls.HostCall] = await request.look(hook_calls.same_calls, event.digest)
     for call in alike:
         if call.approval_id is None or call.is_completed:
             continue  # what ran has spent its approval, also for whoever took it
-        verdict = await _approval(asked, call.approval_id, deadline)
+        verdict = await _approval(request, call.approval_id, deadline)
         if verdict is not None:
             return verdict
-    if any(call.tool_call_id == asked.call_id and call.approval_id for call in alike):
+    if any(call.tool_call_id == request.call_id and call.approval_id for call in alike):
         # The approval of this very call went to another one like it: that one is spent.
-        raw = await asked.done(_called, asked, asked.context.ids("hook"), asked.report.payload)
-        event = await asked.context.intake.event(asked.caller, raw)
-    receipt = await asked.take(event)
+        raw = await request.done(_called, request, request.context.ids("hook"), request.report.payload)
+        event = await request.context.intake.event(request.caller, raw)
+    receipt = await request.take(event)
     if receipt["toolCallStatus"] == "awaiting_approval":
-        verdict = await _approval(asked, receipt["approvalId"], deadline)
+        verdict = await _approval(request, receipt["approvalId"], deadline)
         return verdict or Verdict(UNDECIDED, wording.undecided("another call took the approval of this one"))
     return _final(receipt["toolCallStatus"], receipt)
 
 
-async def _wait(asked: Asked, deadline: float) -> Verdict:
+async def _wait(request: HookRequest, deadline: float) -> Verdict:
     """Until there is news of a call like it that waits; the outcome is for who asks next."""
-    asked.context.reads.count(asked.caller)
-    digest = await asked.done(payload_digest, asked.report.tool, asked.report.payload)
-    alike: list[hook_calls.HostCall] = await asked.look(
-        hook_calls.calls_like, asked.context.id_index, asked.caller, asked.report.run_id, digest
-    )
+    request.context.reads.count(request.caller)
+    digest = await request.done(payload_digest, request.report.tool, request.report.payload)
+    alike: list[hook_calls.HostCall] = await request.look(hook_calls.calls_like, digest)
     for call in alike:
         if call.status == "awaiting_approval" and call.approval_id is not None:
-            left = max(0, int(deadline - asyncio.get_running_loop().time()))
-            values = Values(path={"id": call.approval_id}, query={"wait": left})
-            await approvals.get_approval(asked.caller, values, asked.context)
+            await _awaited(request, call.approval_id, deadline)
             break
     return Verdict(WAITING, wording.WAITED)
 
 
-def _called(asked: Asked, call_id: str, payload: Mapping[str, Any]) -> bytes:
-    metadata = {"toolCallId": call_id, "toolName": asked.report.tool, "inputPayload": payload}
-    return asked.event("tool.called", asked.context.ids("hook"), asked.at, metadata)
+def _called(request: HookRequest, call_id: str, payload: Mapping[str, Any]) -> bytes:
+    metadata = {"toolCallId": call_id, "toolName": request.report.tool, "inputPayload": payload}
+    return request.event("tool.called", request.context.ids("hook"), request.at, metadata)
 
 
 def _final(status: str, said: Mapping[str, Any]) -> Verdict:
@@ -295,37 +212,41 @@ def _final(status: str, said: Mapping[str, Any]) -> Verdict:
     return Verdict(BLOCKED, said.get("agentMessage") or said.get("reason") or "refused")
 
 
-async def _approval(asked: Asked, approval_id: str, deadline: float) -> Verdict | None:
-    """What an approval comes to until the deadline; None when its answer went to another call, or was given
-    too long ago."""
+async def _awaited(request: HookRequest, approval_id: str, deadline: float) -> dict[str, Any]:
+    """An approval, as soon as it is resolved or the deadline is over."""
     left = max(0, int(deadline - asyncio.get_running_loop().time()))
     values = Values(path={"id": approval_id}, query={"wait": left})
-    said = (await approvals.get_approval(asked.caller, values, asked.context)).body
+    found: dict[str, Any] = (await approvals.get_approval(request.caller, values, request.context)).body
+    return found
+
+
+async def _approval(request: HookRequest, approval_id: str, deadline: float) -> Verdict | None:
+    """What an approval comes to until the deadline; None when its answer went to another call, or was given
+    too long ago."""
+    said = await _awaited(request, approval_id, deadline)
     if said["status"] == "pending":
         return Verdict(WAITING, wording.waiting(approval_id, said.get("agentMessage", "")))
-    if said["status"] == "approved" and asked.context.clock() - seconds(said["resolvedAt"]) > GOOD_SECONDS:
+    if said["status"] == "approved" and request.context.clock() - seconds(said["resolvedAt"]) > GOOD_SECONDS:
         return None
     if "halted" not in said:
         metadata = {"approvalId": approval_id}
-        if not await asked.is_first(HANDED_OUT, approval_id, said["resolvedAt"], metadata):
+        if not await request.is_first(HANDED_OUT, approval_id, said["resolvedAt"], metadata):
             return None
     return _final("allowed" if said["status"] == "approved" else "blocked", said)
 
 
-async def _twin(asked: Asked) -> hook_calls.HostCall | None:
+async def _twin(request: HookRequest) -> hook_calls.HostCall | None:
     """The call that the host asks of a second time: the newest of its tool with the same member, asked by its
     own name a moment ago, without an outcome yet, and not asked of twice before."""
-    report, context = asked.report, asked.context
-    recent: list[hook_calls.HostCall] = await asked.look(
-        hook_calls.calls_of_tool, context.id_index, asked.caller, report.run_id, report.tool
-    )
-    for call in await asked.done(_same, report, recent):
+    report, context = request.report, request.context
+    recent: list[hook_calls.HostCall] = await request.look(hook_calls.calls_of_tool, report.tool)
+    for call in await request.done(_same, report, recent):
         if call.tool_call_id.startswith(TWIN) or call.is_completed:
             continue
         if context.clock() - seconds(call.decided_at) > TWIN_SECONDS:
             continue
         what = f"{report.run_id}:{call.tool_call_id}"
-        if await asked.is_first(ASKED_TWICE, what, call.decided_at, {"askedFor": call.tool_call_id}):
+        if await request.is_first(ASKED_TWICE, what, call.decided_at, {"askedFor": call.tool_call_id}):
             return call
     return None
 
@@ -340,15 +261,15 @@ def _told_apart_by(member: str, payload: Mapping[str, Any]) -> bytes:
     return canonical_json(payload if member == "*" else payload.get(member))
 
 
-async def _outcome(asked: Asked, call: hook_calls.HostCall, deadline: float) -> Verdict:
+async def _outcome(request: HookRequest, call: hook_calls.HostCall, deadline: float) -> Verdict:
     """What was decided of a call that is asked of a second time, unless a halt outweighs it now. Its approval
     was handed out to the first."""
     if call.status == "allowed":
-        raw = await asked.done(_called, asked, call.tool_call_id, call.payload)
-        receipt = await asked.take(await asked.context.intake.event(asked.caller, raw))
+        raw = await request.done(_called, request, call.tool_call_id, call.payload)
+        receipt = await request.take(await request.context.intake.event(request.caller, raw))
         return _final(receipt["toolCallStatus"], receipt)
     if call.status == "awaiting_approval" and call.approval_id is not None:
-        verdict = await _approval(asked, call.approval_id, deadline)
+        verdict = await _approval(request, call.approval_id, deadline)
         if verdict is not None:
             return verdict
     return Verdict(BLOCKED, wording.undecided("the same call was refused a moment ago"))

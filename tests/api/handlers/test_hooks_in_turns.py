@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from api.handlers import hooks
+from api.handlers import hook_request, hooks
 from api.hosts import report
 from tests.harness.application import Service
 
@@ -25,7 +25,7 @@ def test_long_texts_are_read_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
         return does
 
-    for room, name in ((report, "_unique"), (hooks, "payload_digest"), (hooks, "canonical_json")):
+    for room, name in ((report, "_unique"), (hooks, "payload_digest"), (hook_request, "canonical_json")):
         monkeypatch.setattr(room, name, noted(getattr(room, name)))
 
     async def play() -> None:
