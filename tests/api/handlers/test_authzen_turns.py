@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from api.handlers import authzen
+from api.handlers import access_query
 from api.ingestion.authzen import event_of_evaluation, place_of
 from api.ingestion.turns import LARGE
 from tests.harness.application import Service
@@ -31,8 +31,8 @@ def test_a_large_default_never_keeps_the_loop(
 
         return call
 
-    monkeypatch.setattr(authzen, "event_of_evaluation", noted(event_of_evaluation))
-    monkeypatch.setattr(authzen, "place_of", noted(place_of))
+    monkeypatch.setattr(access_query, "event_of_evaluation", noted(event_of_evaluation))
+    monkeypatch.setattr(access_query, "place_of", noted(place_of))
 
     async def play() -> None:
         async with Service(tmp_path) as service:

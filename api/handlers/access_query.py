@@ -1,0 +1,136 @@
+"""A request of AuthZEN: who sends which body, and whether what it evaluates is the call of an approval."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from api import clock
+from api.caller import Caller
+from api.context import Context
+from api.http import bodies
+from api.http.exchange import Reply, Values
+from api.ingestion.authzen import (
+    Evaluation,
+    Place,
+    a_day_after,
+    agent_of,
+    bad_request,
+    event_of_evaluation,
+    is_said,
+    payload_of,
+    place_of,
+    run_of,
+    tool_of,
+)
+from api.ingestion.event import Incoming
+from api.store import recorded_calls
+from api.store.call_facts import payload_digest
+from api.store.review import reading
+
+T = TypeVar("T")
+
+
+class AccessQuery(NamedTuple):
+    """One request of a policy enforcement point."""
+
+    caller: Caller
+    values: Values
+    context: Context
+
+    @property
+    def now(self) -> str:
+        return clock.iso(self.context.clock())
+
+    @property
+    def is_dear(self) -> bool:
+        """Whether the work for it is done in turns, and one after the other: what a body says for all of its
+        evaluations is part of each."""
+        return self.context.intake.is_dear(self.caller.key_id, len(self.values.body))
+
+    async def done(self, work: Callable[[], T]) -> T:
+        return await self.context.intake.done(self.caller.key_id, len(self.values.body), work)
+
+    async def body(self, schema: str) -> dict[str, Any]:
+        return await self.done(partial(_checked, schema, self.values.body))
+
+    async def event(self, evaluation: Evaluation, number: int) -> Incoming:
+        """The event of the `number`th of many evaluations (0: of a single one); of the call of an approval,
+        if it refers to one."""
+        approved = await self._approved(evaluation)
+        sent = self.values.headers.get("x-request-id")
+        call_id, event_id, at = self.context.ids("call"), self.context.ids("evl"), self.now
+
+        def made() -> bytes:
+            place = approved or place_of(evaluation, number, self.caller, sent, call_id)
+            return event_of_evaluation(evaluation, place, self.caller, event_id, at)
+
+        with bad_request():
+            return await self.context.intake.event(self.caller, await self.done(made))
+
+    async def _approved(self, evaluation: Evaluation) -> Place | None:
+        """Run and tool call of the approval that an evaluation refers to; None when it is not of this call
+        and run or was given too long ago, and then nothing follows from it."""
+        approval_id = evaluation.get("context", {}).get("approval", {}).get("id")
+        if approval_id is None or not await self.is_bound(approval_id, evaluation):
+            return None
+        found = await self.approval(approval_id)
+        said = agent_of(evaluation, self.caller), run_of(evaluation, self.caller)
+        if found is None or (found["agentId"], found["runId"]) != said:
+            return None
+        if found["resolvedAt"] is not None and a_day_after(found["resolvedAt"]) < self.now:
+            return None
+        place = found["runId"], found["toolCallId"]
+        return place if await self.is_asked_again(place, evaluation) else None
+
+    async def approval(self, approval_id: str) -> dict[str, Any] | None:
+        """None: there is none that the caller may see."""
+        return await self.context.reads.read(self.caller, reading.find_approval, self.caller, approval_id)
+
+    async def is_asked_again(self, place: Place, evaluation: Evaluation) -> bool:
+        """Whether a call was asked about for the same subject and action, and the same where policies
+        look."""
+        of_call, owner = recorded_calls.asserted_of_call, self.caller.organisation_id
+        asserted = await self.context.reads.read(self.caller, of_call, self.context.id_index, owner, *place)
+
+        def is_same() -> bool:
+            read = self.context.live.ruleset(owner).roots
+            return asserted is not None and is_said(asserted, evaluation, read)
+
+        return await self.done(is_same)
+
+    async def is_bound(self, approval_id: str, evaluation: Evaluation) -> bool:
+        """Whether an approval was asked for this subject, tool, payload and action."""
+        owner = self.caller.organisation_id
+        bound = await self.context.reads.read(self.caller, recorded_calls.bound_to, owner, approval_id)
+        if bound is None:
+            return False
+        digest, asserted = bound
+
+        def is_same() -> bool:
+            asked = payload_digest(tool_of(evaluation), payload_of(evaluation))
+            return digest.partition(":")[0] == asked and is_said(asserted, evaluation)
+
+        return await self.done(is_same)
+
+    def without_headers(self) -> AccessQuery:
+        """The same words, as if no request id had been sent with them."""
+        return self._replace(values=replace(self.values, headers={}))
+
+    def reply(
+        self, body: dict[str, Any], status: int = 200, headers: Mapping[str, str] | None = None
+    ) -> Reply:
+        """With the caller's own `X-Request-Id`, whatever characters it is of."""
+        sent = self.values.headers.get("x-request-id", "")
+        echoed = {"X-Request-Id": sent} if sent and sent.isascii() and sent.isprintable() else {}
+        return Reply(body, status, {**(headers or {}), **echoed})
+
+
+def _checked(schema: str, raw: bytes) -> dict[str, Any]:
+    with bad_request():
+        value: dict[str, Any] = bodies.decode_unique(raw)
+        bodies.validate(schema, value)
+        bodies.check_digits(raw, "")
+    return value
