@@ -1,7 +1,7 @@
 """Everything that one batch of events reads and writes: runs, tool calls, known events, and the new rows.
 
-`Batch.open` finds what the whole batch may need (`lookups.py`); deciding then happens in memory; `write` puts
-all rows in. It decides nothing.
+`Batch.open` finds what the whole batch may need (`known/lookups.py`); deciding then happens in memory;
+`write` puts all rows in. It decides nothing.
 
 INVARIANT: it lives inside one writing transaction, in which what it has found stays true: on SQLite those are
 one at a time, on PostgreSQL rows are locked, or guards fail what is not true any more. The numbers that it
@@ -25,8 +25,8 @@ from api.database.lanes.guards import Assumed, Outcome, completed, ended, lock_b
 from api.database.lanes.keys import KeyRow
 from api.database.transaction import Transaction
 from api.ingestion.event import Incoming
-from api.ingestion.known_runs import KnownCalls, KnownRun, KnownRuns
-from api.ingestion.lookups import KnownEvent, answered, looked_up, remembered
+from api.ingestion.known.lookups import KnownEvent, answered, looked_up, remembered
+from api.ingestion.known.runs import KnownCalls, KnownRun, KnownRuns
 from api.ingestion.rows import (
     ApprovalRow,
     CallRow,
@@ -199,12 +199,11 @@ class Batch:
             self.keys.append((call.organisation_id, event.call_key, call.call_no))
         self.statuses.append(call.status)
 
-    def add_event(
-        self, event: Incoming, event_no: int, run: KnownRun, answer: bytes, *, follows: bool
-    ) -> None:
+    def add_event(self, event: Incoming, run: KnownRun, answer: bytes, *, follows: bool) -> None:
         """Keep an event with its answer, unless that follows from its call's row; the same event later in the
         batch finds it."""
         organisation_id, body = event.caller.organisation_id, event.body
+        event_no, self.next_event = self.next_event, self.next_event + 1
         self.event_types.append(body.eventType)
         if self.store.is_sqlite:
             self.entries.append((EVENTS, event.event_hash, event_no))

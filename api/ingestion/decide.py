@@ -15,7 +15,7 @@ from api.ingestion.batch import Batch
 from api.ingestion.event import Evaluated, Incoming
 from api.ingestion.grants.book import GrantBook
 from api.ingestion.grants.cover import Cover, cover
-from api.ingestion.known_runs import KnownRun
+from api.ingestion.known.runs import KnownRun
 from engine.matching import decision as engine_decision
 from engine.matching.rate_limit import bucket
 from engine.model import Decision, Evaluation, Policy, ToolCall

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from api.ingestion.batch import Batch
 from api.ingestion.event import Evaluated, Incoming
-from api.ingestion.known_runs import KnownRun, KnownRuns
+from api.ingestion.known.runs import KnownRun, KnownRuns
 from api.ingestion.quotas import MOST_OF_A_GROUP, MOST_OF_REPORTS, ORDINARY, ProcessorTime
 from engine.derived.evaluated import asked_as
 from engine.derived.summary import summary_of

@@ -18,7 +18,7 @@ from api.database.errors import NeedsAnswer
 from api.ingestion.batch import Batch
 from api.ingestion.decide import DecidedCall
 from api.ingestion.event import Incoming
-from api.ingestion.known_runs import KnownRun
+from api.ingestion.known.runs import KnownRun
 from api.ingestion.rows import CallRow, RunValueRow
 from api.store import run_values
 from api.store.call_facts import OF_THE_CALL, seen_by_decision

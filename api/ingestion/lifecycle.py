@@ -15,7 +15,7 @@ from api.database.errors import NeedsAnswer
 from api.ingestion import flow
 from api.ingestion.batch import Batch
 from api.ingestion.event import Incoming, Receipt
-from api.ingestion.known_runs import KnownRun
+from api.ingestion.known.runs import KnownRun
 from api.ingestion.record import GAP, OFFLINE, record_gap
 from api.ingestion.rows import CallRow
 from api.store import approvals

@@ -4,7 +4,7 @@
    The event is then handed to the writer (`database/writer.py`), which takes it along in its next commit.
 2. `prepare` evaluates, before the write lock: the policies are asked what matches (`evaluation.py`).
 3. `apply` commits, inside the lock: brings policies, keys, halts and grants to what the database says, and
-   per event (`_answer`) finds what is known of it, decides (`decide.py`), records (`record.py`,
+   per event (`_answer`) finds what is known of it (`known/`), decides (`decide.py`), records (`record.py`,
    `lifecycle.py`) and answers. `Batch` reads what all of them need, and writes all their rows, together.
 
 INVARIANT: an answer is built only from what the same transaction records. A repeated event or tool call gets
@@ -18,13 +18,10 @@ from time import thread_time
 from typing import Final
 
 import msgspec
-from msgspec import UNSET
 
 from api import metrics
-from api.agent_message import refused_message
 from api.caller import Caller
 from api.clock import Leaps
-from api.database.audit_chain import Position
 from api.database.connection import Database
 from api.database.errors import NeedsAnswer
 from api.database.id_index import IdIndex
@@ -33,18 +30,19 @@ from api.database.table import counter
 from api.database.transaction import NotRepeatable, Transaction
 from api.ingestion import event as refusals
 from api.ingestion.batch import Batch
-from api.ingestion.decide import decide, halted
+from api.ingestion.decide import DecidedCall, decide
 from api.ingestion.evaluation import Evaluator, PutOff
 from api.ingestion.event import Answer, EventRefused, Incoming, Receipt
 from api.ingestion.flow import begun, keep_up
 from api.ingestion.grants.book import GrantBook
 from api.ingestion.grants.cover import candidates
-from api.ingestion.known_runs import KnownCalls, KnownRun, KnownRuns
+from api.ingestion.known.answers import RecordedAnswers
+from api.ingestion.known.lookups import KnownEvent, asked, is_usual, tell
+from api.ingestion.known.runs import KnownCalls, KnownRun, KnownRuns
 from api.ingestion.lifecycle import report
-from api.ingestion.lookups import KnownEvent, asked, is_usual, tell
 from api.ingestion.quotas import PendingQuota, ProcessorTime
-from api.ingestion.record import COVERED, record_call, record_doubt, record_repeat
-from api.ingestion.rows import CallRow, RunValueRow
+from api.ingestion.record import record_call
+from api.ingestion.rows import RunValueRow
 from api.ingestion.turns import LARGE
 from api.store.halts import HaltBook
 from engine.matching.ruleset import Ruleset
@@ -97,12 +95,12 @@ class Ingestion:
         self._keeps = keeps
         self._pending = pending
         self._halts = HaltBook()
+        self._answers = RecordedAnswers(self._halts, frontend)
         self._grants = GrantBook()
         self._known_runs = KnownRuns()
         self._known_calls = KnownCalls()
         self.evaluator = Evaluator(rules, self._known_runs, processor_time)
         self.prepare = self.evaluator.prepare
-        self._approvals_page = f"{frontend}/approvals?approvalId="
 
     # For the writer -------------------------------------------------------------------------------
 
@@ -226,77 +224,85 @@ class Ingestion:
         run = batch.runs.get((caller.organisation_id, event.body.runId))
         if run is not None and run.key_id != caller.key_id:
             return refusals.another_keys(run)
-        known = batch.known.get(event.event_hash)
-        if known is not None:
-            is_large = known.is_large or len(event.raw) > LARGE
-            if is_large and self.evaluator.has_told_enough(event):
-                return PutOff(event)
-            begun_at = thread_time() if is_large else None
-            answer = self._known(batch, event, known, run)
-            if begun_at is not None:
-                self.evaluator.counted(event, begun_at)
-            return answer
+        if (known := batch.known.get(event.event_hash)) is not None:
+            return self._compared(batch, event, known, run)
         if run is not None and run.agent_id != event.body.agentId:
             return refusals.another_agents(run)
         call = batch.call(run, event) if run is not None and event.call is not None else None
-        if call is not None and not event.is_same_call(call):
+        if run is None or call is None:
+            return self._new(batch, event, run, ruleset)
+        if not event.is_same_call(call):
             return refusals.another_call(event)
-        tells = event.call is None or (call is None and event.parent is not None)
-        if tells and self.evaluator.has_told_enough(event):
+        return _recorded(batch, event, run, self._answers.repeated(batch, event, run, call))
+
+    # New ------------------------------------------------------------------------------------------
+
+    def _new(
+        self, batch: Batch, event: Incoming, known_run: KnownRun | None, ruleset: Ruleset
+    ) -> Answer | EventRefused | PutOff:
+        """A call, or another event, that nobody has told of before."""
+        if (event.call is None or event.parent is not None) and self.evaluator.has_told_enough(event):
             return PutOff(event)
-        if call is None and not self._read_whole(batch, event):
+        if not self._read_whole(batch, event):
             return PutOff(event)
-        begun_at = thread_time() if run is None and event.parent is not None else None
-        known_run, inherited = (run, _NOTHING) if run is not None else begun(batch, event, ruleset)
-        if call is None:
-            keep_up(batch, known_run, event, ruleset)
+        begun_at = thread_time() if known_run is None and event.parent is not None else None
+        run, inherited = (known_run, _NOTHING) if known_run is not None else begun(batch, event, ruleset)
+        keep_up(batch, run, event, ruleset)
         inheriting = 0.0 if begun_at is None else thread_time() - begun_at
         outcome = None
-        if event.call is not None and call is None:
-            evaluated = self.evaluator.of_commit(batch, event, known_run, ruleset)
-            if inheriting:  # counted now, since no event is put off for what it takes itself
-                self.evaluator.count(event, inheriting)
-            if evaluated is None:
-                return PutOff(event)
-            halt = self._halts.covering(known_run.organisation_id, known_run.agent_id, known_run.run_id)
-            is_limited = event.is_limited()
-            begun_at = thread_time() if self._grants or is_limited else None
-            outcome = decide(batch, event, known_run, evaluated, halt, self._grants)
-            if begun_at is not None:
-                self.evaluator.counted(event, begun_at)
-            asks = outcome.status == "awaiting_approval"
-            if asks and not self._pending.may_hold(batch, caller.key_id):
-                if batch.transaction.assumed is not None:
-                    raise NeedsAnswer  # it may be known already
-                return refusals.too_many_pending(self._pending.most)
-        if run is None:
-            run = batch.add_run(known_run, inherited)
-        event_no = batch.next_event
-        batch.next_event += 1
-        values_before = len(batch.value_rows) - len(inherited)
-        follows = False
-        if call is not None:
-            receipt = self._repeated(batch, event, run, call)
-        elif outcome is None:
+        if event.call is not None:
+            outcome = self._decide(batch, event, run, ruleset, inheriting)
+            if not isinstance(outcome, DecidedCall):
+                return outcome
+        values_before = len(batch.value_rows)
+        if known_run is None:
+            batch.add_run(run, inherited)
+        if isinstance(outcome, DecidedCall):
+            answer = self._record(batch, event, run, outcome)
+        else:
             begun_at = thread_time()
             receipt = report(batch, event, run, ruleset, self._rules_revision(), self._halts)
             self.evaluator.count(event, inheriting + thread_time() - begun_at)
-        else:
-            looks = outcome.evaluated.memory is not None or is_limited
-            # for what its run has read, and when the limits have room again
-            begun_at = thread_time() if looks and outcome.status != "allowed" else None
-            call = record_call(batch, event, run, event_no, outcome, self._grants)
-            if begun_at is not None:
-                self.evaluator.counted(event, begun_at)
-            receipt = self._receipt(event, call, batch.transaction.positions[call.audit_id])
-            if outcome.cover is not None:
-                receipt.grantIds = [grant.grant_id for grant in outcome.cover.grants]
-            follows = call.approval_id is None and outcome.cover is None
+            answer = _recorded(batch, event, run, receipt)
         if len(batch.value_rows) > values_before:
-            self._keeps(caller.key_id, sum(row.size for row in batch.value_rows[values_before:]))
-        content = _encode(receipt)
-        batch.add_event(event, event_no, run, content, follows=follows)
-        return Answer(content)
+            self._keeps(event.caller.key_id, sum(row.size for row in batch.value_rows[values_before:]))
+        return answer
+
+    def _decide(
+        self, batch: Batch, event: Incoming, run: KnownRun, ruleset: Ruleset, inheriting: float
+    ) -> DecidedCall | EventRefused | PutOff:
+        """What becomes of a call; `inheriting` took so long before, which is counted now, since no event is
+        put off for what it takes itself."""
+        evaluated = self.evaluator.of_commit(batch, event, run, ruleset)
+        if inheriting:
+            self.evaluator.count(event, inheriting)
+        if evaluated is None:
+            return PutOff(event)
+        halt = self._halts.covering(run.organisation_id, run.agent_id, run.run_id)
+        begun_at = thread_time() if self._grants or event.is_limited() else None
+        outcome = decide(batch, event, run, evaluated, halt, self._grants)
+        if begun_at is not None:
+            self.evaluator.counted(event, begun_at)
+        asks = outcome.status == "awaiting_approval"
+        if asks and not self._pending.may_hold(batch, event.caller.key_id):
+            if batch.transaction.assumed is not None:
+                raise NeedsAnswer  # it may be known already
+            return refusals.too_many_pending(self._pending.most)
+        return outcome
+
+    def _record(self, batch: Batch, event: Incoming, run: KnownRun, outcome: DecidedCall) -> Answer:
+        """A call that is decided now."""
+        # To say what its run has read, or when the limits have room again, takes time.
+        looks = outcome.status != "allowed" and (outcome.evaluated.memory is not None or event.is_limited())
+        begun_at = thread_time() if looks else None
+        call = record_call(batch, event, run, batch.next_event, outcome, self._grants)
+        if begun_at is not None:
+            self.evaluator.counted(event, begun_at)
+        receipt = self._answers.receipt(event, call, batch.transaction.positions[call.audit_id])
+        if outcome.cover is not None:
+            receipt.grantIds = [grant.grant_id for grant in outcome.cover.grants]
+        follows = call.approval_id is None and outcome.cover is None
+        return _recorded(batch, event, run, receipt, follows=follows)
 
     def _read_whole(self, batch: Batch, event: Incoming) -> bool:
         """Bring what the runs that an event is about tell of themselves; False: its key has no time for that
@@ -314,86 +320,24 @@ class Ingestion:
 
     # Known already --------------------------------------------------------------------------------
 
-    def _known(
+    def _compared(
         self, batch: Batch, event: Incoming, known: KnownEvent, run: KnownRun | None
-    ) -> Answer | EventRefused:
-        """The recorded answer, as long as the event is the one that was recorded."""
-        if not known.is_of(event, batch.store):
-            return refusals.another_event(event)
-        call = batch.call(run, event) if run is not None and event.call is not None else None
-        if call is not None and run is not None:
-            if not event.is_same_call(call):
-                return refusals.another_event(event)
-            covered = self._halts.covering(run.organisation_id, run.agent_id, run.run_id) is not None
-            if covered and call.status == "allowed":
-                # The recorded answer says `allowed`; while a halt lasts, nobody gets to act on it.
-                return Answer(_encode(self._repeated(batch, event, run, call)), replayed=True)
-        if call is None and event.call is not None:
-            return refusals.another_event(event)  # somebody has deleted its call
-        if call is None:
-            return Answer(known.receipt, replayed=True)
-        stored = batch.checked(call, known.receipt)
-        if stored.doubt is not None:
-            return Answer(_encode(self._doubtful(batch, event, call, stored.doubt)), replayed=True)
-        if known.receipt:
-            return Answer(known.receipt, replayed=True)
-        return Answer(_encode(self._receipt(event, call, stored.position)), replayed=True)
+    ) -> Answer | EventRefused | PutOff:
+        """An event of an id that is known, unless it is put off since large bodies take long to compare."""
+        if not (known.is_large or len(event.raw) > LARGE):
+            return self._answers.answer(batch, event, known, run)
+        if self.evaluator.has_told_enough(event):
+            return PutOff(event)
+        begun_at = thread_time()
+        answer = self._answers.answer(batch, event, known, run)
+        self.evaluator.counted(event, begun_at)
+        return answer
 
-    def _repeated(self, batch: Batch, event: Incoming, run: KnownRun, call: CallRow) -> Receipt:
-        """A call that was reported before, by this event or another: its recorded decision."""
-        stored = batch.checked(call)
-        if stored.doubt is not None:
-            return self._doubtful(batch, event, call, stored.doubt)
-        halt = self._halts.covering(run.organisation_id, run.agent_id, run.run_id)
-        if halt is None or call.status != "allowed":
-            audit_id = record_repeat(batch, event, call, call.status, None)
-            position = batch.transaction.positions[audit_id]
-            receipt = self._receipt(event, call, position, audit_id=audit_id)
-            if COVERED in call.flags:
-                receipt.grantIds = batch.grants_of(call)
-            return receipt
-        # What was recorded stays, and holds again when the halt ends.
-        audit_id = record_repeat(batch, event, call, "blocked", halt)
-        position = batch.transaction.positions[audit_id]
-        return self._receipt(event, call, position, status="blocked", reason=halted(halt), audit_id=audit_id)
 
-    def _doubtful(self, batch: Batch, event: Incoming, call: CallRow, why: str) -> Receipt:
-        """A stored decision that is not the one on record: an admin must look, and nobody acts on it."""
-        audit_id = record_doubt(batch.transaction, event, call, why)
-        position = batch.transaction.positions[audit_id]
-        return self._receipt(event, call, position, status="blocked", reason=why, audit_id=audit_id)
-
-    # Answer ---------------------------------------------------------------------------------------
-
-    def _receipt(
-        self,
-        event: Incoming,
-        call: CallRow,
-        position: Position,
-        *,
-        status: str = "",
-        reason: str = "",
-        audit_id: str = "",
-    ) -> Receipt:
-        """The decision on a call as its row has it, unless something is said to outweigh that. The same
-        later, unless somebody was asked to decide it."""
-        approval_id = call.approval_id
-        now, message = status or call.status, ""
-        if now != "allowed":
-            message = refused_message(call.tool_name, now, reason or call.reason, call.matched, approval_id)
-        return Receipt(
-            event.body.eventId,
-            event.body.runId,
-            True,
-            now,
-            reason or call.current_reason,
-            message or UNSET,
-            UNSET if approval_id is None else approval_id,
-            UNSET if approval_id is None else self._approvals_page + approval_id,
-            msgspec.Raw(call.matched),
-            UNSET if call.shadow == "[]" else msgspec.Raw(call.shadow),
-            call.decided_at,
-            call.policy_revision,
-            audit_id or call.audit_id,
-            *position,
-        )
+def _recorded(
+    batch: Batch, event: Incoming, run: KnownRun, receipt: Receipt, *, follows: bool = False
+) -> Answer:
+    """The answer to an event that is kept with it; see `Batch.add_event`."""
+    content = _encode(receipt)
+    batch.add_event(event, run, content, follows=follows)
+    return Answer(content)

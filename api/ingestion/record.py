@@ -18,7 +18,7 @@ from api.ingestion.event import Evaluated, Incoming
 from api.ingestion.flow import first_read, follow
 from api.ingestion.grants.book import GrantBook
 from api.ingestion.grants.cover import told, use
-from api.ingestion.known_runs import KnownRun
+from api.ingestion.known.runs import KnownRun
 from api.ingestion.rows import ApprovalRow, CallRow
 from api.store.call_facts import DIGEST, FLOW, LABELS, NO_LABELS, OF_THE_RUN
 from api.store.review.terms import digest_of_shown, kept_terms

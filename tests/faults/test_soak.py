@@ -11,7 +11,7 @@ import pytest
 
 from api import metrics
 from api.alerts.worker import take_step
-from api.ingestion import known_runs
+from api.ingestion.known import runs as known_runs
 from tests.harness.application import Service
 
 

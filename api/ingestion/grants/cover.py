@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from api.ingestion.batch import Batch
 from api.ingestion.event import Evaluated, Incoming
 from api.ingestion.grants.book import ActiveGrant, GrantBook
-from api.ingestion.known_runs import KnownRun
+from api.ingestion.known.runs import KnownRun
 from api.store.call_facts import said_of_evaluation
 from api.store.emails import same_email
 from engine.matching import decision as engine_decision

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from api.ingestion import event as ingested
-from api.ingestion import lookups, pipeline
+from api.ingestion import pipeline
+from api.ingestion.known import lookups
 from api.ingestion.pipeline import Ingestion
 from api.ingestion.quotas import MOST_OF_REPORTS
 from api.ingestion.turns import LARGE

@@ -18,7 +18,7 @@ from api.ingestion.evaluation import (
     Summaries,
 )
 from api.ingestion.event import Incoming
-from api.ingestion.known_runs import KnownRuns
+from api.ingestion.known.runs import KnownRuns
 from api.ingestion.quotas import MOST_AT_ONCE, ORDINARY, PER_SECOND, ProcessorTime
 from engine.derived.summary import summary_of
 from engine.derived.tools import NO_TOOLS, Tools

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from api.ingestion import known_runs
+from api.ingestion.known import runs as known_runs
 from api.ingestion.pipeline import Ingestion
 from tests.harness.application import Service
 

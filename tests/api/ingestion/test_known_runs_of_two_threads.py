@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from api.ingestion import known_runs
-from api.ingestion.known_runs import KnownRun
+from api.ingestion.known import runs as known_runs
+from api.ingestion.known.runs import KnownRun
 from engine.flow.memory import NO_VALUES
 from tests.api.ingestion.test_flow import HOLD, LABEL
 from tests.harness.application import Service

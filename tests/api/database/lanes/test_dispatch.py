@@ -15,7 +15,7 @@ from api.auth.credentials import key_digest
 from api.database.lanes.loop_lane import LoopLane
 from api.database.lanes.session import Session
 from api.database.writer import Writer
-from api.ingestion.lookups import answered, asked
+from api.ingestion.known.lookups import answered, asked
 from api.ingestion.validation import checked
 from api.store.recorded_calls import recorded
 from tests.faults.database_faults import HOLD, intact, payment, rows

@@ -19,7 +19,7 @@ from api.database.lanes.session import Rows, Statement
 from api.database.sqlite.bloom_filter import Key
 from api.database.transaction import Transaction
 from api.ingestion.event import Incoming, same_body
-from api.ingestion.known_runs import KnownCalls, KnownRun, KnownRuns
+from api.ingestion.known.runs import KnownCalls, KnownRun, KnownRuns
 from api.ingestion.rows import CallRow, RunRow, columns
 from api.ingestion.turns import LARGE
 from engine.matching.rate_limit import bucket
