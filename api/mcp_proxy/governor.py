@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
 from governance_client import ToolDecision
+from governance_client.mcp_results import failure, reported
 
 from api.mcp_proxy.message import RpcMessage, near_miss
-from api.mcp_proxy.outputs import failure, reported
 from api.mcp_proxy.tool_call import APPROVAL, ProxiedCall
 from api.mcp_proxy.tools.definitions import Catalogue, Definition, Standing, declared_arguments, digest
 from api.mcp_proxy.tools.proposal import left_out, proposal

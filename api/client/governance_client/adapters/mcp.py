@@ -20,6 +20,7 @@ from mcp.types import CallToolResult, InputRequiredResult, TextContent
 
 from governance_client.decision import ToolDecision
 from governance_client.guard import CallDetails
+from governance_client.mcp_results import failure
 from governance_client.run_core import NoCurrentRun, RunCore, current_run
 
 
@@ -68,7 +69,7 @@ class _Calls:
         if isinstance(result, InputRequiredResult):
             self._begun[_round(name, arguments, result.request_state)] = (run, decision)
         elif isinstance(result, CallToolResult) and result.is_error:
-            run.failed(decision, _text(result))
+            run.failed(decision, failure(result.model_dump(mode="json", by_alias=True, exclude_none=True)))
         else:
             run.completed(decision, _output(result))
         return result
@@ -87,19 +88,6 @@ class _Calls:
 def _round(name: str, arguments: dict[str, Any] | None, state: str | None) -> str:
     """What a call and the state that its server wants to see again are known by."""
     return json.dumps([name, arguments, state], sort_keys=True, default=repr)
-
-
-def _text(result: CallToolResult) -> str:
-    """A tool's error: its texts, and behind them whatever else a model may be shown of it."""
-    texts = [part.text for part in result.content if isinstance(part, TextContent)]
-    others: list[Any] = [
-        each
-        for part, each in zip(result.content, _blocks(result), strict=True)
-        if not isinstance(part, TextContent)
-    ]
-    if result.structured_content is not None:
-        others.append(result.structured_content)
-    return "\n".join([*texts, *(json.dumps(each, ensure_ascii=False) for each in others)])
 
 
 def _output(result: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What is reported of a call's result: the words, bounded, and of pictures and sounds only what they are."""
+"""What is reported of an MCP tool's result: words, bounded, and of pictures and sounds only what they are."""
 
 from __future__ import annotations
 
