@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from api.caller import Caller
 from api.context import Context
-from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
+from api.http.exchange import Reply, Values, decode_cursor, page
 from api.http.problems import not_found
 from api.http.route import PAGE_HEADERS, VIEWER, Query, Route, page_query
 from api.store import halts
@@ -28,10 +28,10 @@ _DETAILS = ("resolutions", "tools", "callsOfOtherTools", "apiKeys", "models", "c
 async def list_agents(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/agents"""
     query = values.query
-    after = decode_cursor(query.get("cursor"), _Cursor)  # type: ignore[arg-type]
+    after = decode_cursor(values, _Cursor)  # type: ignore[arg-type]
     chosen = query["limit"], after, query["order"] == "newest", query.get("search", "")
     items, total, last = await context.reads.read(caller, _listed, caller.organisation_id, *chosen)
-    return page(items, total, encode_cursor(last) if last else None, values)
+    return page(items, total, last, values)
 
 
 def _listed(

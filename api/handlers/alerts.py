@@ -9,7 +9,7 @@ from msgspec import Meta
 from api.caller import Caller
 from api.context import Context
 from api.handlers.audit import moment_of
-from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
+from api.http.exchange import Reply, Values, decode_cursor, page
 from api.http.problems import not_found
 from api.http.route import PAGE_HEADERS, REVIEWER, VIEWER, Query, Route, page_query
 from api.store.alerts import alerts
@@ -39,10 +39,10 @@ async def list_alerts(caller: Caller, values: Values, context: Context) -> Reply
         alerts.list_alerts,
         chosen,
         query["limit"],
-        decode_cursor(query.get("cursor"), _Cursor),  # type: ignore[arg-type]
+        decode_cursor(values, _Cursor),  # type: ignore[arg-type]
         query["order"] == "asc",
     )
-    return page(items, total, encode_cursor(position) if position else None, values)
+    return page(items, total, position, values)
 
 
 async def get_alert(caller: Caller, values: Values, context: Context) -> Reply:

@@ -9,7 +9,7 @@ from api.caller import Caller
 from api.clock import iso, seconds
 from api.context import Context
 from api.database.transaction import Transaction
-from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
+from api.http.exchange import Reply, Values, decode_cursor, page
 from api.http.problems import invalid, not_found
 from api.http.route import ADMIN, PAGE_HEADERS, Route, page_query
 from api.store import accounts
@@ -60,11 +60,11 @@ def _end(text: str | None, now: float) -> str | None:
 
 async def list_api_keys(caller: Caller, values: Values, context: Context) -> Reply:
     limit = values.query["limit"]
-    before = decode_cursor(values.query.get("cursor"), str)
+    before = decode_cursor(values, str)
     keys, total = await context.reads.read(
         caller, accounts.list_keys, caller.organisation_id, limit + 1, before
     )
-    following = encode_cursor(keys[limit - 1]["keyId"]) if len(keys) > limit else None
+    following = keys[limit - 1]["keyId"] if len(keys) > limit else None
     return page([shape(key) for key in keys[:limit]], total, following, values)
 
 

@@ -16,7 +16,7 @@ from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
 from api.database.transaction import Transaction
 from api.handlers import grants
-from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
+from api.http.exchange import Reply, Values, decode_cursor, page
 from api.http.problems import ApiError, not_found
 from api.http.route import AGENT, PAGE_HEADERS, REVIEWER, WAIT, Query, Route, page_query
 from api.ingestion.decide import halted
@@ -37,7 +37,7 @@ WAIT_CHECK = 30.0
 
 async def list_approvals(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/approvals"""
-    after = decode_cursor(values.query.get("cursor"), _Cursor)  # type: ignore[arg-type]
+    after = decode_cursor(values, _Cursor)  # type: ignore[arg-type]
     sought = {name: values.query[name] for name in (*_EXACTLY, "search") if name in values.query}
     items, total, position = await context.reads.read(
         caller,
@@ -52,7 +52,7 @@ async def list_approvals(caller: Caller, values: Values, context: Context) -> Re
     ids = [approval["approvalId"] for approval in items]
     told = await context.reads.read(caller, notices.notified, context.store, ids)
     items = [approval | {"notified": told.get(approval["approvalId"], [])} for approval in items]
-    return page(items, total, encode_cursor(position) if position else None, values)
+    return page(items, total, position, values)
 
 
 async def get_approval(caller: Caller, values: Values, context: Context) -> Reply:

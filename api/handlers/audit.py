@@ -14,7 +14,7 @@ from api.audit.installation_key import ALGORITHM
 from api.audit.retention.certificate import newest_certificate
 from api.caller import Caller
 from api.context import Context
-from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
+from api.http.exchange import Reply, Values, decode_cursor, page
 from api.http.problems import invalid, not_found
 from api.http.route import ADMIN, PAGE_HEADERS, VIEWER, Query, Route, cursor
 
@@ -43,7 +43,7 @@ async def list_audit(caller: Caller, values: Values, context: Context) -> Reply:
         type=query.get("type"),
         decision=query.get("decision"),
     )
-    after = decode_cursor(query.get("cursor"), _Cursor)
+    after = decode_cursor(values, _Cursor)
     if (form := query["format"]) != "json":
         ascending = query.get("order", "asc") == "asc"
         exported = _export(caller, context, chosen, after, ascending, query.get("limit"))
@@ -61,7 +61,7 @@ async def list_audit(caller: Caller, values: Values, context: Context) -> Reply:
     items, total, position = await context.reads.search(
         caller, records.list_records, chosen, limit, after, query.get("order", "desc") == "asc"
     )
-    return page(items, total, encode_cursor(position) if position else None, values)
+    return page(items, total, position or None, values)
 
 
 async def get_audit_record(caller: Caller, values: Values, context: Context) -> Reply:

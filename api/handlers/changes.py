@@ -36,7 +36,7 @@ from api.handlers import (
     tools,
     users,
 )
-from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
+from api.http.exchange import Reply, Values, decode_cursor, page
 from api.http.problems import ApiError, as_api_error, not_found
 from api.http.route import ADMIN, PAGE_HEADERS, Query, Route, page_query
 from api.store import accounts
@@ -237,9 +237,9 @@ async def list_changes(caller: Caller, values: Values, context: Context) -> Repl
         caller.organisation_id,
         values.query.get("status"),
         values.query["limit"],
-        decode_cursor(values.query.get("cursor"), _Cursor),  # type: ignore[arg-type]
+        decode_cursor(values, _Cursor),  # type: ignore[arg-type]
     )
-    return page(found, total, encode_cursor(position) if position else None, values)
+    return page(found, total, position, values)
 
 
 async def get_change(caller: Caller, values: Values, context: Context) -> Reply:

@@ -9,7 +9,7 @@ from msgspec import Meta
 from api.caller import Caller
 from api.clock import iso
 from api.context import Context
-from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
+from api.http.exchange import Reply, Values, decode_cursor, page
 from api.http.problems import ApiError, invalid, not_found
 from api.http.route import PAGE_HEADERS, REVIEWER, VIEWER, Query, Route, page_query
 from api.store.grants import granting, reading
@@ -32,9 +32,9 @@ async def list_grants(caller: Caller, values: Values, context: Context) -> Reply
         {name: values.query[name] for name in names if name in values.query},
         iso(context.clock()),
         values.query["limit"],
-        decode_cursor(values.query.get("cursor"), _Cursor),
+        decode_cursor(values, _Cursor),
     )
-    return page(items, total, encode_cursor(position) if position else None, values)
+    return page(items, total, position, values)
 
 
 async def get_grant(caller: Caller, values: Values, context: Context) -> Reply:

@@ -10,15 +10,12 @@ from typing import Any
 from api.caller import Caller
 from api.context import Context
 from api.database.transaction import Transaction
-from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
+from api.http.exchange import Reply, Values, number_before, page
 from api.http.problems import not_found
 from api.http.route import ADMIN, PAGE_HEADERS, Route, page_query
 from api.notifications.notifier import problem_of
 from api.store.notifications import channels, notices
 from api.webhooks.address import places
-
-MOST_POSITION = 2**62
-"""A forged cursor must not be a number that no database can hold."""
 
 
 async def list_channels(caller: Caller, values: Values, context: Context) -> Reply:
@@ -35,15 +32,13 @@ async def list_channels(caller: Caller, values: Values, context: Context) -> Rep
 async def list_notices(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/notifications/channels/:name/notices"""
     name = values.path["name"]
-    before = decode_cursor(values.query.get("cursor"), int)
-    before = None if before is None else min(max(before, 0), MOST_POSITION)
     found = await context.reads.read(
-        caller, notices.listed, caller.organisation_id, name, values.query["limit"], before
+        caller, notices.listed, caller.organisation_id, name, values.query["limit"], number_before(values)
     )
     if found is None:
         raise not_found("channel", name)
     records, total, following = found
-    return page(records, total, None if following is None else encode_cursor(following), values)
+    return page(records, total, following, values)
 
 
 async def test_channel(caller: Caller, values: Values, context: Context) -> Reply:

@@ -13,7 +13,7 @@ import msgspec
 from api.caller import Caller
 from api.context import Context
 from api.http import bodies
-from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
+from api.http.exchange import Reply, Values, decode_cursor, page
 from api.http.problems import ApiError, not_found, problem_json
 from api.http.route import ADMIN, PAGE_HEADERS, VIEWER, Query, Route, page_query
 from api.policies.warnings import accept_replaced as accept
@@ -93,13 +93,13 @@ def _page(snapshot: Snapshot, organisation_id: str, values: Values) -> Reply:
     settings = snapshot.settings_of(organisation_id)
     found = (each for each in snapshot.of(organisation_id).values() if _asked_for(each, query, settings))
     ordered = sorted(found, key=lambda stored: (stored.policy.name, stored.policy.policy_id))
-    after = decode_cursor(query.get("cursor"), tuple[str, str])
+    after = decode_cursor(values, tuple[str, str])
     rest = [s for s in ordered if after is None or (s.policy.name, s.policy.policy_id) > after]
     shown = rest[: query["limit"]]
     more = len(rest) > len(shown)
     last = shown[-1].policy if more else None
-    cursor = encode_cursor((last.name, last.policy_id)) if last else None
-    reply = page([policy_json(stored, snapshot) for stored in shown], len(ordered), cursor, values)
+    position = (last.name, last.policy_id) if last else None
+    reply = page([policy_json(stored, snapshot) for stored in shown], len(ordered), position, values)
     return replace(reply, body=msgspec.json.encode(reply.body))
 
 

@@ -13,7 +13,7 @@ from api.agent_message import refused_message
 from api.audit import stored_decision
 from api.caller import Caller
 from api.context import Context
-from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
+from api.http.exchange import Reply, Values, decode_cursor, page
 from api.http.problems import not_found
 from api.http.route import AGENT, PAGE_HEADERS, VIEWER, WAIT, Query, Route, page_query
 from api.ingestion.decide import halted
@@ -28,7 +28,7 @@ WAIT_CHECK = 30.0
 
 async def list_runs(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/runs"""
-    before = decode_cursor(values.query.get("cursor"), _Cursor)
+    before = decode_cursor(values, _Cursor)
     items, total, position = await context.reads.read(
         caller,
         _listed,
@@ -39,14 +39,14 @@ async def list_runs(caller: Caller, values: Values, context: Context) -> Reply:
         values.query["limit"],
         before,
     )
-    return page(items, total, encode_cursor(position) if position else None, values)
+    return page(items, total, position, values)
 
 
 async def get_run(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/runs/:id; with `wait`, answers at the run's next change: the next one from now on, or, with
     `after`, the next one behind the revision that the caller has seen."""
     run_id = values.path["id"]
-    before = decode_cursor(values.query.get("cursor"), _Cursor)
+    before = decode_cursor(values, _Cursor)
     # Who asks for older calls, by the link of an answer, has seen what there is to wait for.
     wait = values.query["wait"] if before is None else 0
     with context.waits.place(caller, wait) as ended:
@@ -65,7 +65,7 @@ async def get_run(caller: Caller, values: Values, context: Context) -> Reply:
     if found is None:
         raise not_found("run", run_id)
     content, total, position = found
-    return page(content, total, encode_cursor(position) if position else None, values)
+    return page(content, total, position, values)
 
 
 async def _revision(caller: Caller, run_id: str, context: Context) -> str:

@@ -18,7 +18,7 @@ from api.caller import Caller
 from api.context import Context
 from api.handlers.tools import shape_of
 from api.http import bodies
-from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
+from api.http.exchange import Reply, Values, decode_cursor, page
 from api.http.problems import invalid, not_found
 from api.http.route import ADMIN, AGENT, PAGE_HEADERS, Query, Route, page_query
 from api.store.tools import proposals
@@ -57,9 +57,9 @@ async def list_tool_proposals(caller: Caller, values: Values, context: Context) 
         values.query.get("server"),
         values.query.get("status"),
         values.query["limit"],
-        decode_cursor(values.query.get("cursor"), _Cursor),
+        decode_cursor(values, _Cursor),
     )
-    return page(items, total, encode_cursor(position) if position else None, values)
+    return page(items, total, position, values)
 
 
 async def get_tool_proposal(caller: Caller, values: Values, context: Context) -> Reply:

@@ -8,7 +8,7 @@ from api.auth import passwords
 from api.caller import Caller
 from api.context import Context
 from api.database.transaction import Transaction
-from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
+from api.http.exchange import Reply, Values, decode_cursor, page
 from api.http.problems import ApiError, invalid, not_found
 from api.http.route import ADMIN, PAGE_HEADERS, Route, page_query
 from api.store import accounts, emails, login_limits
@@ -47,11 +47,11 @@ async def create_user(caller: Caller, values: Values, context: Context) -> Reply
 
 async def list_users(caller: Caller, values: Values, context: Context) -> Reply:
     limit = values.query["limit"]
-    after = decode_cursor(values.query.get("cursor"), str)
+    after = decode_cursor(values, str)
     users, total = await context.reads.read(
         caller, accounts.list_users, caller.organisation_id, limit + 1, after or ""
     )
-    following = encode_cursor(users[limit - 1]["email"]) if len(users) > limit else None
+    following = users[limit - 1]["email"] if len(users) > limit else None
     return page([shape(user) for user in users[:limit]], total, following, values)
 
 

@@ -13,15 +13,12 @@ from typing import Any
 from api.caller import Caller
 from api.context import Context
 from api.database.transaction import Transaction
-from api.http.exchange import Reply, Values, decode_cursor, encode_cursor, page
+from api.http.exchange import Reply, Values, decode_cursor, number_before, page
 from api.http.problems import ApiError, not_found
 from api.http.route import ADMIN, PAGE_HEADERS, Route, page_query
 from api.store import deliveries, webhooks
 from api.webhooks import address, signing
 from schemas.suggestion import suggestion
-
-MOST_POSITION = 2**62
-"""A forged cursor must not be a number that no database can hold."""
 
 
 def _check(body: Mapping[str, Any], context: Context) -> None:
@@ -70,12 +67,12 @@ async def register_webhook(caller: Caller, values: Values, context: Context) -> 
 
 
 async def list_webhooks(caller: Caller, values: Values, context: Context) -> Reply:
-    after = decode_cursor(values.query.get("cursor"), str)
+    after = decode_cursor(values, str)
     after = None if after is None else after.replace("\0", "")
     records, total, following = await context.reads.read(
         caller, webhooks.listed, caller.organisation_id, values.query["limit"], after
     )
-    return page(records, total, None if following is None else encode_cursor(following), values)
+    return page(records, total, following, values)
 
 
 async def get_webhook(caller: Caller, values: Values, context: Context) -> Reply:
@@ -146,16 +143,14 @@ async def test_webhook(caller: Caller, values: Values, context: Context) -> Repl
 
 
 async def list_deliveries(caller: Caller, values: Values, context: Context) -> Reply:
-    webhook_id = values.path["id"]
-    before = decode_cursor(values.query.get("cursor"), int)
-    before = None if before is None else min(max(before, 0), MOST_POSITION)
+    webhook_id, limit, before = values.path["id"], values.query["limit"], number_before(values)
     found = await context.reads.read(
-        caller, deliveries.listed, caller.organisation_id, webhook_id, values.query["limit"], before
+        caller, deliveries.listed, caller.organisation_id, webhook_id, limit, before
     )
     if found is None:
         raise not_found("webhook", webhook_id)
     records, total, following = found
-    return page(records, total, None if following is None else encode_cursor(following), values)
+    return page(records, total, following, values)
 
 
 async def redeliver(caller: Caller, values: Values, context: Context) -> Reply:

@@ -9,11 +9,14 @@ import base64
 import binascii
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from api.http.problems import invalid
+
+MOST_POSITION: Final = 2**62
+"""A forged cursor must not be a number that no database can hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +50,10 @@ def encode_cursor(position: Any) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode(position)).decode().rstrip("=")
 
 
-def decode_cursor(text: str | None, shape: type) -> Any:
-    """The position of a cursor, of the given type; a foreign or damaged one is a 422."""
+def decode_cursor(values: Values, shape: type) -> Any:
+    """The position that the `cursor` of a request names, of the given type; a foreign or damaged one is a
+    422."""
+    text = values.query.get("cursor")
     if text is None:
         return None
     try:
@@ -61,14 +66,21 @@ def decode_cursor(text: str | None, shape: type) -> Any:
         raise invalid("/cursor", message) from None
 
 
-def page(items: list[Any] | bytes, total: int, next_cursor: str | None, values: Values) -> Reply:
-    """A list reply: the array (bytes: as written), `X-Total-Count`, `Link` (RFC 8288) to the next page."""
+def number_before(values: Values) -> int | None:
+    """The same where records are numbered, newest first."""
+    number = decode_cursor(values, int)
+    return None if number is None else min(max(number, 0), MOST_POSITION)
+
+
+def page(items: list[Any] | bytes, total: int, position: Any, values: Values) -> Reply:
+    """A list reply: the array (bytes: as written), `X-Total-Count`, `Link` (RFC 8288) to the page behind a
+    position; None: this is the last one."""
     headers = {"X-Total-Count": str(total)}
-    if next_cursor is not None:
+    if position is not None:
         from urllib.parse import parse_qsl, urlencode, urlsplit
 
         parts = urlsplit(values.url)
         pairs = [(name, value) for name, value in parse_qsl(parts.query) if name != "cursor"]
-        query = urlencode([*pairs, ("cursor", next_cursor)])
+        query = urlencode([*pairs, ("cursor", encode_cursor(position))])
         headers["Link"] = f'<{parts.path}?{query}>; rel="next"'
     return Reply(items, headers=headers)
