@@ -24,7 +24,6 @@ class Caller:
     user_id: str | None = None
     email: str = ""
     key_id: str = ""
-    key_name: str = ""
     agent_id: str | None = None
     scopes: tuple[str, ...] = ()
     credential: str = field(default="", repr=False)

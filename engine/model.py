@@ -157,7 +157,6 @@ WATCHED: Final[tuple[Watched, ...]] = get_args(Watched)
 """What a detector may count."""
 
 Subject = Literal["agentId", "apiKeyId", "runId", "userId", "organisationId"]
-SUBJECTS: Final[tuple[Subject, ...]] = get_args(Subject)
 """Whose a count may be."""
 
 

@@ -82,12 +82,11 @@ class _Keys:
 
 
 def _caller_of(digest: str, key: accounts.ActiveKey) -> Caller:
-    key_id, organisation_id, name, agent_id, user_id, scopes, _ = key
+    key_id, organisation_id, agent_id, user_id, scopes, _ = key
     return Caller(
         kind="key",
         organisation_id=organisation_id,
         key_id=key_id,
-        key_name=name,
         agent_id=agent_id,
         user_id=user_id,
         scopes=tuple(json.loads(scopes)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +16,7 @@ from api.http.problems import not_found
 from engine.documents.yaml import read
 from engine.repository import definitions
 from engine.repository.archive import DocumentVersion, FileRecord
+from engine.repository.definitions import D, Defined, Definitions
 from engine.worktree.paths import Kind
 
 _ID: Final = re.compile(r"[a-z0-9]([a-z0-9._-]{0,98}[a-z0-9])?")
@@ -31,6 +33,28 @@ def own(caller: Caller, values: Values, what: str) -> tuple[str, str]:
 def writer(caller: Caller, values: Values) -> dict[str, Any]:
     """Who writes, and upon which state."""
     return {"author": caller.actor, "if_match": if_match(values)}
+
+
+async def change(
+    caller: Caller,
+    values: Values,
+    context: Context,
+    kind: Definitions[D],
+    what: str,
+    changes: Mapping[str, Any],
+) -> Defined[D]:
+    """Only what is named is changed; null removes an optional member."""
+    return await context.write_policies(
+        lambda policies: kind.change(policies, *own(caller, values, what), changes, **writer(caller, values))
+    )
+
+
+async def delete(caller: Caller, values: Values, context: Context, kind: Definitions[D], what: str) -> Reply:
+    """The versions stay readable."""
+    await context.write_policies(
+        lambda policies: kind.delete(policies, *own(caller, values, what), **writer(caller, values))
+    )
+    return Reply(status=204)
 
 
 async def versions(caller: Caller, values: Values, context: Context, kind: Kind, what: str) -> Reply:

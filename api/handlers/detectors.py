@@ -62,25 +62,13 @@ async def create_detector(caller: Caller, values: Values, context: Context) -> R
 
 async def update_detector(caller: Caller, values: Values, context: Context) -> Reply:
     """PATCH /v1/detectors/:id: only what is sent is changed; null removes an optional field."""
-    stored = await context.write_policies(
-        lambda policies: DETECTORS.change(
-            policies,
-            *definitions.own(caller, values, WHAT),
-            values.body,
-            **definitions.writer(caller, values),
-        )
-    )
+    stored = await definitions.change(caller, values, context, DETECTORS, WHAT, values.body)
     return await _reply(stored, caller, context)
 
 
 async def delete_detector(caller: Caller, values: Values, context: Context) -> Reply:
     """DELETE /v1/detectors/:id; its versions stay readable."""
-    await context.write_policies(
-        lambda policies: DETECTORS.delete(
-            policies, *definitions.own(caller, values, WHAT), **definitions.writer(caller, values)
-        )
-    )
-    return Reply(status=204)
+    return await definitions.delete(caller, values, context, DETECTORS, WHAT)
 
 
 async def list_detector_versions(caller: Caller, values: Values, context: Context) -> Reply:

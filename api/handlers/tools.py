@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from api.caller import Caller
@@ -46,32 +45,17 @@ async def create_tools(caller: Caller, values: Values, context: Context) -> Repl
 async def put_tools(caller: Caller, values: Values, context: Context) -> Reply:
     """PUT /v1/tools/:id: replaces all that a set says."""
     members = {"description": None, "examples": None} | values.body
-    return _reply(await _change(caller, values, context, members))
+    return _reply(await definitions.change(caller, values, context, TOOLS, WHAT, members))
 
 
 async def update_tools(caller: Caller, values: Values, context: Context) -> Reply:
     """PATCH /v1/tools/:id: only what is sent is changed; null removes an optional field."""
-    return _reply(await _change(caller, values, context, values.body))
-
-
-async def _change(
-    caller: Caller, values: Values, context: Context, changes: Mapping[str, Any]
-) -> Defined[ToolSet]:
-    return await context.write_policies(
-        lambda policies: TOOLS.change(
-            policies, *definitions.own(caller, values, WHAT), changes, **definitions.writer(caller, values)
-        )
-    )
+    return _reply(await definitions.change(caller, values, context, TOOLS, WHAT, values.body))
 
 
 async def delete_tools(caller: Caller, values: Values, context: Context) -> Reply:
     """DELETE /v1/tools/:id; its versions stay readable."""
-    await context.write_policies(
-        lambda policies: TOOLS.delete(
-            policies, *definitions.own(caller, values, WHAT), **definitions.writer(caller, values)
-        )
-    )
-    return Reply(status=204)
+    return await definitions.delete(caller, values, context, TOOLS, WHAT)
 
 
 async def list_tools_versions(caller: Caller, values: Values, context: Context) -> Reply:

@@ -79,7 +79,7 @@ def kept(credential: str | None) -> dict[str, str | None]:
 
 
 ActiveKey = tuple[Any, ...]
-"""Of a key in force: id, organisation, name, agent, user, scopes and end, as they are kept."""
+"""Of a key in force: id, organisation, agent, user, scopes and end, as they are kept."""
 
 
 def find_user(user_id: str) -> dict[str, Any] | None:
@@ -208,7 +208,7 @@ def active_keys() -> tuple[int, dict[str, ActiveKey]]:
     version = keys_version()
     # In a plain statement: events wait for it, and a model instance a row costs ten times as much.
     rows = database.execute_sql(
-        "SELECT digest, key_id, organisation_id, name, agent_id, user_id, scopes, expires_at FROM api_keys"
+        "SELECT digest, key_id, organisation_id, agent_id, user_id, scopes, expires_at FROM api_keys"
         " WHERE revoked_at IS NULL"
     )
     return version, {digest: tuple(key) for digest, *key in rows.fetchall()}

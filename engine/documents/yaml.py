@@ -76,10 +76,6 @@ class YamlNode:
     items: list[YamlNode] | None = None
     entries: dict[str, tuple[YamlNode, YamlNode]] | None = None
 
-    @property
-    def one_line(self) -> bool:
-        return isinstance(self.value, str) and self.style in ("", "'", '"')
-
 
 @dataclass(slots=True)
 class YamlReading:

@@ -30,9 +30,8 @@ TASK: Final = "task"
 TRUSTED: Final = "trusted"
 UNTRUSTED: Final = "untrusted"
 UNSEEN: Final = "unseen"
-SOURCES: Final = (TASK, TRUSTED, UNTRUSTED, UNSEEN)
-"""From the best to the worst, but that what was read where anybody writes is worse than what nobody named."""
 WORST: Final = {TASK: 0, TRUSTED: 1, UNSEEN: 2, UNTRUSTED: 3}
+"""What was read where anybody writes is worse than what nobody named."""
 
 CLOCK: Final = "clock"
 """The kind of tools that keep nothing, so that what they were given is no news of theirs."""
