@@ -127,16 +127,47 @@ class Testimony:
                     self._say(name, now or (), record)
                     if now is None:
                         del self.state[name]
-            case "organisation.created":
-                self._say((RULE, record["organisationId"]), (None,), record)
-            case "organisation.updated":
-                self._credential(RULE, record["organisationId"], details, record)
             case "tools.admitted":
                 if details["count"] > len(details["definitions"]):
                     self._unnamed(details["server"], record)
                 for tool, definition in details["definitions"].items():
                     name = (DEFINITION, tool_of(details["server"], tool))
                     self._say(name, (definition, record["actor"]), record)
+            case "change.requested" | "change.resolved" | "change.applied" | "change.failed":
+                names = ("operation", "subject", "requestedBy", "state", "status")
+                said = tuple(details[name] for name in names)
+                self._say(("change", details["changeId"]), said, record)
+                if (digests := details.get("digests")) is not None:
+                    content = digests["shown"], digests["requestedById"]
+                    self._say((CONTENT, details["changeId"]), content, record)
+                    self._say((REQUESTED, details["changeId"]), (digests["request"],), record)
+            case "agent.halted" | "agent.resumed":
+                target = record.get("agentId") or record.get("runId") or ""
+                said = (details["scope"], target, record["type"] == "agent.resumed")
+                self._say(("halt", details["haltId"]), said, record)
+                words = (WORDS, details["haltId"])
+                if record["type"] == "agent.halted":
+                    self._say(words, (record.get("reason"), record["actor"], None), record)
+                elif (halted := self.state.get(words)) is not None:
+                    self._say(words, (*halted[:2], record["actor"]), record)
+            case "grant.created" | "grant.revoked":
+                self._say((granted.GRANT, details["grantId"]), granted.of_record(record), record)
+            case "alert.raised" | "alert.acknowledged":
+                name = (alerted.ALERT, details["alertId"])
+                self._say(name, alerted.of_record(record, self.state.get(name)), record)
+            case _:
+                self._hear_of_access(record)
+                self._hear_of_receivers(record)
+
+    def _hear_of_access(self, record: dict[str, Any]) -> None:
+        """Organisations, users and API keys."""
+        details = record.get("details") or {}
+        said: tuple[Any, ...]
+        match record["type"]:
+            case "organisation.created":
+                self._say((RULE, record["organisationId"]), (None,), record)
+            case "organisation.updated":
+                self._credential(RULE, record["organisationId"], details, record)
             case "key.rotated":
                 self._credential(CREDENTIAL, details["keyId"], details, record)
             case "user.created":
@@ -158,6 +189,12 @@ class Testimony:
             case "key.revoked":
                 made = self.state.get(("API key", details["keyId"]), (None, (), None, None, False))
                 self._say(("API key", details["keyId"]), (*made[:-1], True), record)
+
+    def _hear_of_receivers(self, record: dict[str, Any]) -> None:
+        """Webhooks and channels."""
+        details = record.get("details") or {}
+        said: tuple[Any, ...]
+        match record["type"]:
             case "webhook.created":
                 said = (details["receiver"], tuple(details["events"]), details.get("enabled", True))
                 self._say(("webhook", details["webhookId"]), said, record)
@@ -181,28 +218,6 @@ class Testimony:
             case "channel.changed":
                 said = (details["name"], tuple(details["events"]), True, details["digest"])
                 self._say(("channel", details["channelId"]), said, record)
-            case "change.requested" | "change.resolved" | "change.applied" | "change.failed":
-                names = ("operation", "subject", "requestedBy", "state", "status")
-                said = tuple(details[name] for name in names)
-                self._say(("change", details["changeId"]), said, record)
-                if (digests := details.get("digests")) is not None:
-                    content = digests["shown"], digests["requestedById"]
-                    self._say((CONTENT, details["changeId"]), content, record)
-                    self._say((REQUESTED, details["changeId"]), (digests["request"],), record)
-            case "agent.halted" | "agent.resumed":
-                target = record.get("agentId") or record.get("runId") or ""
-                said = (details["scope"], target, record["type"] == "agent.resumed")
-                self._say(("halt", details["haltId"]), said, record)
-                words = (WORDS, details["haltId"])
-                if record["type"] == "agent.halted":
-                    self._say(words, (record.get("reason"), record["actor"], None), record)
-                elif (halted := self.state.get(words)) is not None:
-                    self._say(words, (*halted[:2], record["actor"]), record)
-            case "grant.created" | "grant.revoked":
-                self._say((granted.GRANT, details["grantId"]), granted.of_record(record), record)
-            case "alert.raised" | "alert.acknowledged":
-                name = (alerted.ALERT, details["alertId"])
-                self._say(name, alerted.of_record(record, self.state.get(name)), record)
 
     def _credential(
         self, kind: str, identifier: str, details: Mapping[str, Any], record: dict[str, Any]

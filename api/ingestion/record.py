@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -63,34 +63,12 @@ def record_call(
     if outcome.cover is not None:
         flags.append(COVERED)
         use(batch, book, event, outcome.cover, event_no)
-    approval_id = transaction.ids("apr") if status == "awaiting_approval" else None
-    details: dict[str, Any] = {
-        "action": outcome.action,
-        "policyIds": [match["policyId"] for match in matched[:50]] if matched else [],
-        "policyDigest": ruleset.digest,
-        "payloadDigest": event.digest[:DIGEST],
-    }
-    details |= event.origin()
-    terms, shown = None, ("", "", "", "")
-    if approval_id is not None:
-        terms = strictest(_asking(outcome))
-        details["approvalId"] = approval_id
-        if (kept := kept_terms(terms)) is not None:
-            details["approvalTerms"] = kept
-        shown = _shown(outcome)
-        details["shown"] = digest_of_shown(*shown)
-    if outcome.halt is not None:
-        details["haltId"] = outcome.halt["haltId"]
-    if flags:
-        details["flags"] = flags
+    request = _request(transaction, outcome) if status == "awaiting_approval" else None
+    details = _details(event, outcome, matched, request, flags)
     if labels != NO_LABELS:
         details["labels"] = _decode(labels)
     if added:
         details["labelsAdded"] = added
-    if outcome.cover is not None:
-        details |= told(outcome.cover)
-    if outcome.offline:
-        details["occurredAt"] = event.body.timestamp
     audit_id = _audit(
         transaction, "decision", event, status, ruleset.revision, details, reason=reason[:2_000]
     )
@@ -112,7 +90,7 @@ def record_call(
         ruleset.digest,
         transaction.at,
         audit_id,
-        approval_id,
+        None if request is None else request.approval_id,
         reason if status == "blocked" else None,
         _recorded_facts(event.caller, outcome.evaluated),
         _list(flags),
@@ -120,8 +98,8 @@ def record_call(
     batch.add_call(event, call)
     if decision.counted:
         count(batch, outcome)
-    if approval_id is not None and terms is not None:
-        _ask(batch, run, call, approval_id, shown, terms)
+    if request is not None:
+        _ask(batch, run, call, request)
     if matched:
         batch.decided.append((run.organisation_id, matched[0]["policyId"], status))
     if (matched or outcome.halt is not None) and transaction.listens(run.organisation_id):
@@ -129,6 +107,39 @@ def record_call(
     if gap is not None:
         record_gap(transaction, event, gap)
     return call
+
+
+def _details(
+    event: Incoming,
+    outcome: DecidedCall,
+    matched: Sequence[Mapping[str, Any]],
+    request: _Request | None,
+    flags: Sequence[str],
+) -> dict[str, Any]:
+    """What the audit record of a decision says beside the call."""
+    details: dict[str, Any] = {
+        "action": outcome.action,
+        "policyIds": [match["policyId"] for match in matched[:50]],
+        "policyDigest": outcome.evaluated.ruleset.digest,
+        "payloadDigest": event.digest[:DIGEST],
+        **event.origin(),
+    }
+    if request is not None:
+        details["approvalId"] = request.approval_id
+        if (kept := kept_terms(request.terms)) is not None:
+            details["approvalTerms"] = kept
+        details["shown"] = digest_of_shown(
+            request.policy_id, request.policy_name, request.about, request.asked_by
+        )
+    if outcome.halt is not None:
+        details["haltId"] = outcome.halt["haltId"]
+    if flags:
+        details["flags"] = flags
+    if outcome.cover is not None:
+        details |= told(outcome.cover)
+    if outcome.offline:
+        details["occurredAt"] = event.body.timestamp
+    return details
 
 
 def record_repeat(
@@ -198,27 +209,42 @@ def record_doubt(transaction: Transaction, event: Incoming, call: CallRow, reaso
     return _audit(transaction, "decision.doubtful", event, "blocked", revision, details, reason)
 
 
-def _asking(outcome: DecidedCall) -> Iterator[ApprovalTerms | None]:
-    """What each policy that holds the call asks of its approval."""
-    matched = outcome.decision.matched
-    return (match.policy.approval for match in matched if match.policy.action == "require_approval")
+class _Request(NamedTuple):
+    """An approval that is asked for, and what a reviewer is told of it beside the call."""
+
+    approval_id: str
+    terms: ApprovalTerms
+    policy_id: str
+    policy_name: str
+    """Of the first policy that asks for it."""
+    about: str
+    """What the call is about (JSON)."""
+    asked_by: str
+    """All policies that ask (JSON)."""
 
 
-def _ask(
-    batch: Batch,
-    run: KnownRun,
-    call: CallRow,
-    approval_id: str,
-    shown: tuple[str, str, str, str],
-    terms: ApprovalTerms,
-) -> None:
+def _request(transaction: Transaction, outcome: DecidedCall) -> _Request:
+    asking = [match.policy for match in outcome.decision.matched if match.policy.action == "require_approval"]
+    about = outcome.evaluated.about
+    assert about is not None
+    return _Request(
+        transaction.ids("apr"),
+        strictest(policy.approval for policy in asking),
+        asking[0].policy_id,
+        asking[0].name,
+        _encode(about).decode(),
+        _encode([_named(policy) for policy in asking]).decode(),
+    )
+
+
+def _ask(batch: Batch, run: KnownRun, call: CallRow, request: _Request) -> None:
     """One approval for the call, on behalf of all policies that ask for one."""
-    transaction, (policy_id, policy_name, about, asked_by) = batch.transaction, shown
+    transaction, terms = batch.transaction, request.terms
     wait, digest = terms.expires_after_seconds, call.payload_digest[:DIGEST]
     expires_at = None if wait is None else iso(transaction.now + wait)
     batch.approval_rows.append(
         ApprovalRow(
-            approval_id,
+            request.approval_id,
             run.organisation_id,
             run.run_no,
             run.run_id,
@@ -226,14 +252,14 @@ def _ask(
             call.call_no,
             call.tool_call_id,
             call.tool_name,
-            policy_id,
-            policy_name,
+            request.policy_id,
+            request.policy_name,
             "pending",
             call.reason,
             transaction.at,
             expires_at,
-            about,
-            asked_by,
+            request.about,
+            request.asked_by,
             run.key_id,
             kept_terms(terms),
             digest,
@@ -241,13 +267,13 @@ def _ask(
     )
     if transaction.listens(run.organisation_id):
         data = {
-            "approvalId": approval_id,
+            "approvalId": request.approval_id,
             "runId": run.run_id,
             "toolCallId": call.tool_call_id,
             "toolName": call.tool_name,
-            "policyName": policy_name,
+            "policyName": request.policy_name,
             "agentId": run.agent_id,
-            "summary": _decode(about)["sentence"],
+            "summary": _decode(request.about)["sentence"],
             "payloadDigest": digest,
         }
         if terms.approvers != 1:
@@ -255,16 +281,9 @@ def _ask(
         if expires_at is not None:
             data["expiresAt"] = expires_at
         transaction.notify(run.organisation_id, "approval.requested", data, run.key_id)
-    transaction.publish(run.organisation_id, "approval", approval_id, status="pending", runId=run.run_id)
-
-
-def _shown(outcome: DecidedCall) -> tuple[str, str, str, str]:
-    """What a reviewer is told of an approval beside the call: id and name of the first policy that asks for
-    it, what the call is about, and all that ask (JSON)."""
-    asking = [match.policy for match in outcome.decision.matched if match.policy.action == "require_approval"]
-    about, asked_by = outcome.evaluated.about, [_named(policy) for policy in asking]
-    assert about is not None
-    return asking[0].policy_id, asking[0].name, _encode(about).decode(), _encode(asked_by).decode()
+    transaction.publish(
+        run.organisation_id, "approval", request.approval_id, status="pending", runId=run.run_id
+    )
 
 
 def _named(policy: Policy) -> dict[str, Any]:

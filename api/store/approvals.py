@@ -267,22 +267,30 @@ def _finish(
     row.status, row.resolved_at, row.resolved_by, row.actor, row.decision_reason, row.given = ended
     call_status = "allowed" if blocked_reason is None else "blocked"
     transaction.store.change(_DECIDE, (call_status, call_reason, blocked_reason, row.call_no))
-    organisation_id = row.organisation_id
-    approved_by = {"approvedBy": [step["actor"] for step in steps]} if steps else {}
+    _tell_end(transaction, row, call_status, [step["actor"] for step in steps or ()])
+    waited = max(0.0, transaction.now - seconds(row.requested_at))
+    transaction.after_commit(lambda: metrics.resolved(status, waited))
+    transaction.after_commit(partial(log.info, "%s: approval %s is %s", actor, row.approval_id, status))
+    return True
+
+
+def _tell_end(transaction: Transaction, row: Approval, call_status: str, approvers: list[str]) -> None:
+    """For the record, for receivers of webhooks, and for whoever waits."""
+    approved_by = {"approvedBy": approvers} if approvers else {}
     transaction.audit(
-        organisation_id,
+        row.organisation_id,
         "approval.resolved",
-        actor=actor,
+        actor=row.actor,
         agentId=row.agent_id,
         runId=row.run_id,
         toolCallId=row.tool_call_id,
         toolName=row.tool_name,
-        decision=status,
-        reason=decision_reason,
+        decision=row.status,
+        reason=row.decision_reason,
         details={
             "approvalId": row.approval_id,
             "policyId": row.policy_id,
-            "resolvedBy": resolved_by,
+            "resolvedBy": row.resolved_by,
             "toolCallStatus": call_status,
             **approved_by,
         },
@@ -294,22 +302,18 @@ def _finish(
         "toolName": row.tool_name,
         "policyName": row.policy_name,
         "agentId": row.agent_id,
-        "status": status,
-        "resolvedAt": transaction.at,
-        "resolvedBy": resolved_by,
-        "actor": actor,
-        "decisionReason": decision_reason,
+        "status": row.status,
+        "resolvedAt": row.resolved_at,
+        "resolvedBy": row.resolved_by,
+        "actor": row.actor,
+        "decisionReason": row.decision_reason,
         **approved_by,
     }
     transaction.notify(
-        organisation_id,
+        row.organisation_id,
         "approval.resolved",
         {name: value for name, value in data.items() if value is not None},
         row.key_id,
     )
-    transaction.publish(organisation_id, "approval", row.approval_id, status=status, runId=row.run_id)
-    transaction.publish(organisation_id, "run", row.run_id)
-    waited = max(0.0, transaction.now - seconds(row.requested_at))
-    transaction.after_commit(lambda: metrics.resolved(status, waited))
-    transaction.after_commit(partial(log.info, "%s: approval %s is %s", actor, row.approval_id, status))
-    return True
+    transaction.publish(row.organisation_id, "approval", row.approval_id, status=row.status, runId=row.run_id)
+    transaction.publish(row.organisation_id, "run", row.run_id)
