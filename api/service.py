@@ -81,18 +81,7 @@ async def open_service(
     store = Database(settings.database)
     try:
         await asyncio.to_thread(_read_ahead)
-        if prepared:
-            await asyncio.to_thread(store.refuse_foreign_file)
-            if (step := await store.read(missing_step, store)) is not None:
-                raise OlderDatabase(step)
-        await asyncio.to_thread(store.migrate)
-        partitions = (
-            Partitions(store, settings.event_days),
-            Partitions(store, settings.audit_days, RECORDS),
-        )
-        for each in partitions:  # before anything is written that would be in the way
-            with contextlib.suppress(Exception):  # it is tried again, and told of, by who cleans
-                await store.read(each.prepare, clock())
+        partitions = await _tables(store, settings, clock, prepared=prepared)
         first_delay = settings.webhook_retry[0] if settings.webhook_retry else 0.0
         id_index = IdIndex(store)
         check_key(settings, store)
@@ -180,25 +169,17 @@ async def open_service(
             with contextlib.suppress(TimeoutError):
                 first = asyncio.gather(probe(readiness, writer, ingestion), heartbeat.try_to_beat())
                 await asyncio.wait_for(first, STUCK_SECONDS)
-            records = RecordRetention(store, writer, audit_key, settings.audit_days)
-            kept = DaysKept(
-                {
-                    EVENT_DAYS: settings.event_days,
-                    DELIVERY_DAYS: settings.delivery_days,
-                    ALERT_DAYS: settings.alert_days,
-                    AUDIT_DAYS: settings.audit_days,
-                }
-            )
             housekeeping = [
-                asyncio.create_task(_sweep(context)),
-                asyncio.create_task(keep_signing(checkpointer, store, writer, mark, settings)),
-                asyncio.create_task(keep_probing(readiness, writer, ingestion, store)),
-                asyncio.create_task(keep_beating(heartbeat, clock)),
-                asyncio.create_task(keep_key_use(key_use)),
-                asyncio.create_task(keep_watching(context.detection, store, writer)),
-                asyncio.create_task(
-                    keep_clean(kept, records, store, id_index, writer, partitions, clock, leaps, clocks)
-                ),
+                asyncio.create_task(each)
+                for each in (
+                    _sweep(context),
+                    keep_signing(checkpointer, store, writer, mark, settings),
+                    keep_probing(readiness, writer, ingestion, store),
+                    keep_beating(heartbeat, clock),
+                    keep_key_use(key_use),
+                    keep_watching(context.detection, store, writer),
+                    _keep_clean(context, leaps, clocks),
+                )
             ]
             deliverer = DeliveryWorker(
                 store,
@@ -222,6 +203,37 @@ async def open_service(
                 await heartbeat.leave()
     finally:
         await asyncio.to_thread(store.close)
+
+
+async def _tables(
+    store: Database, settings: Settings, clock: Clock, *, prepared: bool
+) -> tuple[Partitions, ...]:
+    """Bring the tables up to date, and make the partitions of the days to come. Raises OlderDatabase."""
+    if prepared:
+        await asyncio.to_thread(store.refuse_foreign_file)
+        if (step := await store.read(missing_step, store)) is not None:
+            raise OlderDatabase(step)
+    await asyncio.to_thread(store.migrate)
+    partitions = Partitions(store, settings.event_days), Partitions(store, settings.audit_days, RECORDS)
+    for each in partitions:  # before anything is written that would be in the way
+        with contextlib.suppress(Exception):  # it is tried again, and told of, by who cleans
+            await store.read(each.prepare, clock())
+    return partitions
+
+
+async def _keep_clean(context: Context, leaps: Leaps, clocks: ClockCheck | None) -> None:
+    settings, store, writer = context.settings, context.store, context.writer
+    kept = DaysKept(
+        {
+            EVENT_DAYS: settings.event_days,
+            DELIVERY_DAYS: settings.delivery_days,
+            ALERT_DAYS: settings.alert_days,
+            AUDIT_DAYS: settings.audit_days,
+        }
+    )
+    records = RecordRetention(store, writer, context.audit_key, settings.audit_days)
+    index, partitions = context.id_index, context.partitions
+    await keep_clean(kept, records, store, index, writer, partitions, context.clock, leaps, clocks)
 
 
 def _read_ahead() -> None:
