@@ -327,7 +327,7 @@ def catch_up() -> None:
 
 
 def totals() -> Totals:
-    """So far."""
+    """The counters since the start of this process, those that are noted and not counted yet included."""
     catch_up()
     events = sum(int(each.value) for each in _samples(EVENTS))
     decisions = {each.labels["status"]: int(each.value) for each in _samples(DECISIONS)}

@@ -75,7 +75,7 @@ def is_text(value: str) -> bool:
 
 
 def text(value: str) -> str:
-    """As it is. Raises SettingsError for what is none."""
+    """The value unchanged. Raises SettingsError for one that cannot be written in UTF-8."""
     if not is_text(value):
         raise SettingsError("has characters that are not in UTF-8; write it in a file or a terminal of UTF-8")
     return value

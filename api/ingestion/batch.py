@@ -86,9 +86,9 @@ class Batch:
     """New or dirty, once they are written."""
     event_types: list[str] = field(default_factory=list)
     statuses: list[str] = field(default_factory=list)
+    """Of the calls decided for the first time."""
     decided: list[tuple[str, str, str]] = field(default_factory=list)
     """Organisation, policy and status of each call that a policy decided."""
-    """Of the calls decided for the first time."""
     entries: list[IndexEntry] = field(default_factory=list)
     """Of the directory, for the new rows (SQLite)."""
     keys: list[KeyRow] = field(default_factory=list)

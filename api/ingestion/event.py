@@ -83,15 +83,15 @@ class Line:
 
     def __init__(self) -> None:
         self._put_off: dict[str, set[int]] = {}
-        """Their places, by run."""
+        """Places in the batch of the events that are put off, by run."""
 
     def holds(self, event: Incoming) -> bool:
-        """Whether one before it was put off."""
+        """Whether an earlier event of its run, or of a run that it names, is put off and not answered yet."""
         runs = (event.body.runId, *event.named_runs)
         return any(place < event.place for run_id in runs for place in self._put_off.get(run_id, ()))
 
     def passed(self, event: Incoming, *, put_off: bool) -> None:
-        """It was put off, or is through."""
+        """Note what became of an event: `put_off` to a later commit, or answered."""
         places = self._put_off.setdefault(event.body.runId, set())
         (places.add if put_off else places.discard)(event.place)
 

@@ -327,7 +327,7 @@ def _matches_json(matches: Sequence[Match]) -> list[dict[str, Any]]:
 
 
 def _tell_when_free(batch: Batch, outcome: DecidedCall, matched: list[dict[str, Any]]) -> None:
-    """With each rate limit that stops the call, when it will not."""
+    """Add `freeAt` to each rate limit that matched: when the same call will be within the limit again."""
     for match, shown in zip(outcome.decision.matched, matched, strict=True):
         limit = match.policy.rate_limit
         if limit is not None:
@@ -336,7 +336,8 @@ def _tell_when_free(batch: Batch, outcome: DecidedCall, matched: list[dict[str, 
 
 
 def _recorded_facts(caller: Caller, evaluated: Evaluated) -> str:
-    """What the decision saw beside the payload, which the event itself holds; for that of its run a word."""
+    """What the decision saw, as the column `facts` of the call has it: without the payload, which the stored
+    event has, and with `OF_THE_RUN` for the facts of the run, which its row has."""
     document = evaluated.call.document
     if len(document) == _PLAIN:
         return _key_alone(caller.key_id, caller.scopes)

@@ -23,7 +23,7 @@ MOST_IN_FORCE: Final = 1_000
 
 
 class TooManyHalts(Exception):
-    """One more would slow everybody down."""
+    """The organisation has `MOST_IN_FORCE` halts; reading still more would slow everybody down."""
 
     code = "conflict"
 

@@ -235,7 +235,7 @@ def find(organisation_id: str, webhook_id: str) -> dict[str, Any] | None:
 
 
 class WebhookRefused(Exception):
-    """It cannot be as it was asked for; the text says what to do."""
+    """A webhook cannot be registered or changed so; the text says why, and what to do."""
 
     code = "conflict"
 

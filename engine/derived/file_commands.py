@@ -310,7 +310,7 @@ def _dd(command: Command) -> Uses:
 
 
 def _fetched(command: Command) -> Uses:
-    """Of curl and wget."""
+    """The files that `curl` and `wget` read and write: those of options, of `file:` URLs, of `@file`."""
     items = list(given(command.program.lower(), command.words))
     yield from marked(items)
     for word in operands_of(items):

@@ -43,7 +43,7 @@ class Threshold:
 
     @classmethod
     def of(cls, path: Path, above: bool, number: int | float, typed: bool = False) -> Threshold:
-        """Of a finite number."""
+        """The threshold for a finite number, which may be a whole one that no float is equal to."""
         bound = float(number)
         if bound != number:  # rounded on the way: step outwards, so that the hint stays necessary
             bound = math.nextafter(bound, -math.inf if above else math.inf)

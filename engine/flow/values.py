@@ -72,12 +72,12 @@ def normal(value: Json) -> str:
 
 
 def beginning(text: str) -> str:
-    """As much of a text as is looked at, composed and without case."""
+    """The first `LONGEST` characters of a text, composed (NFKC) and case-folded: what it is compared by."""
     return _composed(text[:LONGEST])[:LONGEST]
 
 
 def is_whole(text: str) -> bool:
-    """Whether that is all of it."""
+    """Whether `beginning` leaves nothing of a text out."""
     return len(text) <= LONGEST and (text.isascii() or len(_composed(text)) <= LONGEST)
 
 
@@ -90,7 +90,8 @@ def size(value: Json) -> int:
 
 @lru_cache(maxsize=16)
 def _composed(text: str) -> str:
-    """Where it is longer than `LONGEST`, that is not all of it."""
+    """NFKC without invisible characters, case-folded; of a text that is longer than `LONGEST` its
+    beginning."""
     return composed(text, LONGEST).casefold()
 
 

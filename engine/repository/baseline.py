@@ -44,20 +44,21 @@ class Baseline:
         self._digests, self._revisions = {}, {}
 
     def begin(self, digests: Mapping[str, str | None], revision: int) -> None:
-        """All of the disk was compared at this revision, and all was the same."""
+        """Start anew: disk and archive agreed on all paths at this revision."""
         self.known, self._revision, self._digests, self._revisions = True, revision, {}, {}
         self.add(digests, revision)
 
     def add(self, digests: Mapping[str, str | None], revision: int) -> None:
-        """These paths were the same at this revision; ignored as long as nothing is known of the others."""
+        """Note that disk and archive agreed on these paths at this revision. Ignored before `begin`: a path
+        that is not named is taken for one without a file."""
         if self.known:
             self._digests.update(digests)
             self._revisions.update(dict.fromkeys(digests, revision))
 
     def digest(self, path: str) -> str | None:
-        """What the file was."""
+        """The digest of the file when disk and archive last agreed on it; None: there was no file."""
         return self._digests.get(path)
 
     def revision(self, path: str) -> int:
-        """The revision at which that was so."""
+        """The revision at which they last agreed on it."""
         return self._revisions.get(path, self._revision)

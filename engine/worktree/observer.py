@@ -190,7 +190,8 @@ class Observer:
         return FileState(digest, signature, content)
 
     def _mistaken(self, path: str, signature: Signature) -> Problem | None:
-        """That a file is named like tests, which nobody enforces, and holds none."""
+        """A problem when a file is named like a policy test but holds none: somebody may take it for a
+        policy, and nobody enforces it."""
         known = self._tests.get(path)
         if known is None or known[0] != signature:
             now, content = self._nanoseconds(), None

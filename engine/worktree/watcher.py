@@ -75,8 +75,8 @@ class Watcher:
         self._events.put(paths)
 
     def silent(self) -> tuple[Problem, ...]:
-        """That whoever looks at the files waits: for the disk, or for the database that keeps their versions;
-        neither is asked."""
+        """A problem when nobody has looked at the files for `SILENT_SECONDS`: whoever does waits for the disk
+        or for the database that keeps their versions. Asks neither, so that it cannot hang as well."""
         if self._asked is None or self._monotonic() - self._asked < SILENT_SECONDS:
             return ()
         message = (

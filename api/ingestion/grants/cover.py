@@ -45,18 +45,19 @@ class Cover(msgspec.Struct, frozen=True):
 
     @property
     def status(self) -> str:
-        """Of the grant, once it is used."""
+        """The status of the grant that is used, with this call counted."""
         return "used_up" if self.used is not None and self.number >= self.used.calls else "active"
 
     @property
     def reason(self) -> str:
-        """That of the decision, and by which grants it is so."""
+        """The reason of the decision, followed by the grants that led to it."""
         said = (self.decision.reason,) if self.decision.matched or not self.notes else ()
         return "; ".join((*said, *self.notes))
 
 
 def candidates(book: GrantBook, event: Incoming) -> list[ActiveGrant]:
-    """Those that the event may be held against, as far as that is known before it is decided."""
+    """The grants that may cover a call, as far as can be told before it is decided; none unless a policy
+    would ask people."""
     if not book or event.call is None or event.evaluated is None:
         return []
     if not any(m.policy.action == "require_approval" for m in event.evaluated.evaluation.matches):
@@ -104,7 +105,7 @@ def use(batch: Batch, book: GrantBook, event: Incoming, made: Cover, call_no: in
 
 
 def told(made: Cover) -> dict[str, Any]:
-    """For the record of the decision."""
+    """What the audit record of the decision says of grants."""
     return {
         "grants": [
             {"grantId": grant.grant_id}

@@ -32,7 +32,7 @@ class Overtaken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Whose turn it is to read."""
+    """The lease on reading the audit log: one node at a time reads it for detectors."""
 
     version: int
     owner: str
@@ -45,7 +45,8 @@ def turn(store: Database) -> Turn:
 
 
 def take_turn(transaction: Transaction, version: int, owner: str, seconds: float) -> None:
-    """Move on from a version. Raises Overtaken when that is not the newest one any more."""
+    """Take the lease, or keep it, by compare-and-swap on its version. Raises Overtaken when somebody else has
+    it by now."""
     changed = transaction.store.rows_changed(
         "UPDATE log_readers SET version = ?, owner = ?, leased_until = ? WHERE reader_no = 1 AND version = ?",
         (version + 1, owner, transaction.now + seconds, version),
@@ -55,7 +56,8 @@ def take_turn(transaction: Transaction, version: int, owner: str, seconds: float
 
 
 def positions(store: Database) -> dict[ChainName, tuple[int, int]]:
-    """Of each chain the last record that was read, and up to which nobody is told."""
+    """For each chain: the sequence of the last record that was read, and the one up to which detectors count
+    but raise no alerts."""
     rows = store.rows("SELECT organisation_id, chain, sequence, silent_until FROM log_positions")
     return {(row[0], int(row[1])): (int(row[2]), int(row[3])) for row in rows}
 
@@ -66,7 +68,7 @@ def keep_positions(transaction: Transaction, moved: Mapping[ChainName, tuple[int
 
 
 def tallies(store: Database, organisation_id: str, names: Iterable[TallyName]) -> dict[TallyName, Tally]:
-    """Those of these that are kept."""
+    """The stored tallies among these names; a name without one is left out."""
     found = {}
     keys = [(organisation_id, name, subject) for name, subject in names]
     for start in range(0, len(keys), _AT_ONCE):

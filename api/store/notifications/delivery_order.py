@@ -23,7 +23,7 @@ def next_attempt(row: Delivery) -> str | None:
 
 
 def any_due_after(store: Any, latest: float) -> bool:
-    """For a reading thread."""
+    """Whether any pending delivery is due only after this time. For a reading thread."""
     return bool(store.rows(f"SELECT 1{_LATE} LIMIT 1", (latest,)))
 
 
@@ -43,10 +43,12 @@ class DeliveryOrder:
 
     def __init__(self) -> None:
         self._newest: dict[str, float] = {}
-        """Key to where the last one stands that it has caused."""
+        """API key to the sort key of the last delivery that it caused."""
 
     def place(self, key_id: str | None, now: float) -> float:
-        """Of one more that a key causes; what no key causes stands before all."""
+        """The sort key of one more delivery, at most `now`. Each that the same API key causes stands `STEP`
+        behind the one before, so that a busy key does not delay the deliveries of others; what no key causes
+        comes first."""
         first = now - DAY
         if key_id is None:
             return first

@@ -35,20 +35,21 @@ _ABOUT: Final = (
 
 
 def drop_outdated(transaction: Transaction, channel_id: str) -> None:
-    """Of what is due: nobody need be told of an approval that has ended, or that a seen one is unseen."""
+    """Delete due notices that are no news any more: of approvals that have ended, and that one is unseen
+    which somebody has seen since."""
     now = transaction.now
     transaction.store.rows_changed(_DROP, (channel_id, now, now, webhooks.UNSEEN))
 
 
 def rest(transaction: Transaction, channel_id: str, until: float) -> None:
-    """No further message before."""
+    """Send the channel no further message before this time."""
     transaction.store.rows_changed(
         "UPDATE webhooks SET quiet_until = ? WHERE webhook_id = ?", (until, channel_id)
     )
 
 
 def rest_less(transaction: Transaction, channel_id: str, until: float) -> None:
-    """After a failure: the next attempt need not wait as long as after a message."""
+    """Shorten that pause, never lengthen it: after a failure it is not as long as after a message."""
     transaction.store.rows_changed(
         "UPDATE webhooks SET quiet_until = ? WHERE webhook_id = ? AND quiet_until > ?",
         (until, channel_id, until),

@@ -82,7 +82,8 @@ class _Reader:
         return self._at >= len(self._words)
 
     def alternatives(self) -> _Chosen:
-        """Those that act, or all when none does: then what is found is handed on."""
+        """Terms joined by `-o`. Files that reach an action count; where there is no action, all that are
+        found do, since `find` prints them."""
         found = [self._together()]
         while self._next() in _OR:
             self._at += 1
