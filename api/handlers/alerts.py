@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-from msgspec import Meta
+from typing import Any
 
 from api.caller import Caller
 from api.context import Context
 from api.handlers.audit import moment_of
-from api.http.exchange import Reply, Values, decode_cursor, page
+from api.http.exchange import Reply, TimeAndId, Values, decode_cursor, page
 from api.http.problems import not_found
 from api.http.route import PAGE_HEADERS, REVIEWER, VIEWER, Query, Route, page_query
 from api.store.alerts import alerts
 from api.store.alerts.alerts import Chosen
 from engine.model import SEVERITIES
-
-_Cursor = tuple[
-    Annotated[str, Meta(pattern=r"^[0-9][0-9TZ:.-]{9,39}\Z")],
-    Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,100}\Z")],
-]
 
 
 async def list_alerts(caller: Caller, values: Values, context: Context) -> Reply:
@@ -39,7 +32,7 @@ async def list_alerts(caller: Caller, values: Values, context: Context) -> Reply
         alerts.list_alerts,
         chosen,
         query["limit"],
-        decode_cursor(values, _Cursor),  # type: ignore[arg-type]
+        decode_cursor(values, TimeAndId),
         query["order"] == "asc",
     )
     return page(items, total, position, values)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Annotated, Any
-
-from msgspec import Meta
+from typing import Any
 
 from api.agent_message import approved_message, refused_message, resolved_reason
 from api.audit import stored_decision
@@ -16,7 +14,7 @@ from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
 from api.database.transaction import Transaction
 from api.handlers import grants
-from api.http.exchange import Reply, Values, decode_cursor, page
+from api.http.exchange import Reply, TimeAndId, Values, decode_cursor, page
 from api.http.problems import ApiError, not_found
 from api.http.route import AGENT, PAGE_HEADERS, REVIEWER, WAIT, Query, Route, page_query
 from api.ingestion.decide import halted
@@ -26,18 +24,13 @@ from api.store.grants.granting import grant_calls
 from api.store.notifications import notices
 from api.store.review import reading
 
-_Cursor = tuple[
-    Annotated[str, Meta(pattern=r"^[0-9][0-9TZ:.-]{9,39}\Z")],
-    Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,100}\Z")],
-]
-
 WAIT_CHECK = 30.0
 """Seconds between looks at the database while waiting, should a wake-up by another process be lost."""
 
 
 async def list_approvals(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/approvals"""
-    after = decode_cursor(values, _Cursor)  # type: ignore[arg-type]
+    after = decode_cursor(values, TimeAndId)
     sought = {name: values.query[name] for name in (*_EXACTLY, "search") if name in values.query}
     items, total, position = await context.reads.read(
         caller,

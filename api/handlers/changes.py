@@ -14,10 +14,9 @@ import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from hashlib import sha256
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import msgspec
-from msgspec import Meta
 
 import schemas
 from api.caller import Caller
@@ -36,7 +35,7 @@ from api.handlers import (
     tools,
     users,
 )
-from api.http.exchange import Reply, Values, decode_cursor, page
+from api.http.exchange import Reply, TimeAndId, Values, decode_cursor, page
 from api.http.problems import ApiError, as_api_error, not_found
 from api.http.route import ADMIN, PAGE_HEADERS, Query, Route, page_query
 from api.store import accounts
@@ -55,11 +54,6 @@ OPERATIONS: Final[Mapping[str, Route]] = {
     if route.second_admin
 }
 """What may need a second admin."""
-
-_Cursor = tuple[
-    Annotated[str, Meta(pattern=r"^[0-9][0-9TZ:.-]{9,39}\Z")],
-    Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,100}\Z")],
-]
 
 
 class _Rehearsed(Exception):
@@ -237,7 +231,7 @@ async def list_changes(caller: Caller, values: Values, context: Context) -> Repl
         caller.organisation_id,
         values.query.get("status"),
         values.query["limit"],
-        decode_cursor(values, _Cursor),  # type: ignore[arg-type]
+        decode_cursor(values, TimeAndId),
     )
     return page(found, total, position, values)
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from api.caller import Caller
 from api.context import Context
-from api.handlers.policies import if_match
+from api.handlers.policies import DOCUMENT_ID, writer
 from api.http.exchange import Reply, Values
 from api.http.problems import not_found
 from engine.documents.yaml import read
@@ -19,20 +18,13 @@ from engine.repository.archive import DocumentVersion, FileRecord
 from engine.repository.definitions import D, Defined, Definitions
 from engine.worktree.paths import Kind
 
-_ID: Final = re.compile(r"[a-z0-9]([a-z0-9._-]{0,98}[a-z0-9])?")
-
 
 def own(caller: Caller, values: Values, what: str) -> tuple[str, str]:
     """Which document the path is about. What none can be called is not looked for among files."""
     document_id = values.path["id"]
-    if not _ID.fullmatch(document_id):
+    if not DOCUMENT_ID.fullmatch(document_id):
         raise not_found(what, document_id)
     return caller.organisation_id, document_id
-
-
-def writer(caller: Caller, values: Values) -> dict[str, Any]:
-    """Who writes, and upon which state."""
-    return {"author": caller.actor, "if_match": if_match(values)}
 
 
 async def change(

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-from msgspec import Meta
+from typing import Any
 
 from api.caller import Caller
 from api.clock import iso
 from api.context import Context
-from api.http.exchange import Reply, Values, decode_cursor, page
+from api.http.exchange import Reply, TimeAndId, Values, decode_cursor, page
 from api.http.problems import ApiError, invalid, not_found
 from api.http.route import PAGE_HEADERS, REVIEWER, VIEWER, Query, Route, page_query
 from api.store.grants import granting, reading
 from api.store.grants.granting import Terms
 
-_Cursor: Any = tuple[
-    Annotated[str, Meta(pattern=r"^[0-9][0-9TZ:.-]{9,39}\Z")],
-    Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,100}\Z")],
-]
 _NAME = {"type": "string", "minLength": 1, "maxLength": 200}
 
 
@@ -32,7 +26,7 @@ async def list_grants(caller: Caller, values: Values, context: Context) -> Reply
         {name: values.query[name] for name in names if name in values.query},
         iso(context.clock()),
         values.query["limit"],
-        decode_cursor(values, _Cursor),
+        decode_cursor(values, TimeAndId),
     )
     return page(items, total, position, values)
 

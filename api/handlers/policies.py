@@ -29,7 +29,7 @@ from engine.worktree.paths import DEFAULT
 _TAG = re.compile(r'(?:W/)?"([^",]+?)(?:-(?:br|deflate|gzip|zstd))?"')
 """As it was sent, or as proxies change the tag of what they compress on its way: they make it weak, or say
 how. What it stands for is one version, whatever the bytes were."""
-_ID = re.compile(r"[a-z0-9]([a-z0-9._-]{0,98}[a-z0-9])?")
+DOCUMENT_ID = re.compile(r"[a-z0-9]([a-z0-9._-]{0,98}[a-z0-9])?")
 
 
 def policy_json(stored: Stored, snapshot: Snapshot) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def if_match(values: Values) -> str | None:
 def _id(values: Values) -> str:
     """The policy id of the path. What no policy can be called is not looked for among files."""
     policy_id = values.path["id"]
-    if not _ID.fullmatch(policy_id):
+    if not DOCUMENT_ID.fullmatch(policy_id):
         raise not_found("policy", policy_id)
     return policy_id
 
@@ -76,7 +76,7 @@ def _policy(caller: Caller, values: Values) -> tuple[str, str]:
     return caller.organisation_id, _id(values)
 
 
-def _writer(caller: Caller, values: Values) -> dict[str, Any]:
+def writer(caller: Caller, values: Values) -> dict[str, Any]:
     """Who writes, and which state of the policy is meant."""
     return {"author": caller.actor, "if_match": if_match(values)}
 
@@ -197,7 +197,7 @@ async def update_policy(caller: Caller, values: Values, context: Context) -> Rep
     """PATCH /v1/policies/:id: only what is sent is changed; null removes an optional field."""
     body = await _sent(values, context, "policy-update", change_problems)
     stored = await context.write_policies(
-        lambda policies: policies.update(*_policy(caller, values), body, **_writer(caller, values))
+        lambda policies: policies.update(*_policy(caller, values), body, **writer(caller, values))
     )
     return _reply(stored, context.live.snapshot)
 
@@ -205,7 +205,7 @@ async def update_policy(caller: Caller, values: Values, context: Context) -> Rep
 async def delete_policy(caller: Caller, values: Values, context: Context) -> Reply:
     """DELETE /v1/policies/:id; its versions stay readable."""
     await context.write_policies(
-        lambda policies: policies.delete(*_policy(caller, values), **_writer(caller, values))
+        lambda policies: policies.delete(*_policy(caller, values), **writer(caller, values))
     )
     return Reply(status=204)
 
@@ -214,7 +214,7 @@ async def rollback_policy(caller: Caller, values: Values, context: Context) -> R
     """POST /v1/policies/:id/rollback: an old state becomes the newest version."""
     stored = await context.write_policies(
         lambda policies: policies.rollback(
-            *_policy(caller, values), values.body["version"], **_writer(caller, values)
+            *_policy(caller, values), values.body["version"], **writer(caller, values)
         )
     )
     return _reply(stored, context.live.snapshot)
@@ -241,7 +241,7 @@ async def get_preset_upgrade(caller: Caller, values: Values, context: Context) -
 async def upgrade_policy(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/policies/:id/preset-upgrade: exactly what the GET shows, as a new version."""
     stored = await context.write_policies(
-        lambda policies: policies.upgrade(*_policy(caller, values), **_writer(caller, values))
+        lambda policies: policies.upgrade(*_policy(caller, values), **writer(caller, values))
     )
     return _reply(stored, context.live.snapshot)
 

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta
 
 from api.caller import Caller
 from api.context import Context
 from api.handlers.tools import shape_of
 from api.http import bodies
-from api.http.exchange import Reply, Values, decode_cursor, page
+from api.http.exchange import Reply, TimeAndId, Values, decode_cursor, page
 from api.http.problems import invalid, not_found
 from api.http.route import ADMIN, AGENT, PAGE_HEADERS, Query, Route, page_query
 from api.store.tools import proposals
@@ -27,10 +26,6 @@ from engine.derived.tools import Tools, of_tool
 from engine.documents.tool_proposals import ServerTool
 from engine.repository.admission import admit_tools
 
-_Cursor: Any = tuple[
-    Annotated[str, Meta(pattern=r"^[0-9][0-9TZ:.-]{9,39}\Z")],
-    Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,100}\Z")],
-]
 HINTS = ("title", "readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 """Of MCP's annotations, those that are kept."""
 
@@ -57,7 +52,7 @@ async def list_tool_proposals(caller: Caller, values: Values, context: Context) 
         values.query.get("server"),
         values.query.get("status"),
         values.query["limit"],
-        decode_cursor(values, _Cursor),
+        decode_cursor(values, TimeAndId),
     )
     return page(items, total, position, values)
 

@@ -9,12 +9,18 @@ import base64
 import binascii
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
+from msgspec import Meta
 
 from api.http.problems import invalid
 
+TimeAndId: Any = tuple[
+    Annotated[str, Meta(pattern=r"^[0-9][0-9TZ:.-]{9,39}\Z")],
+    Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,100}\Z")],
+]
+"""The position in a list by time."""
 MOST_POSITION: Final = 2**62
 """A forged cursor must not be a number that no database can hold."""
 

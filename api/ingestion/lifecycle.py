@@ -16,11 +16,12 @@ from api.ingestion import flow
 from api.ingestion.batch import Batch
 from api.ingestion.event import Incoming, Receipt
 from api.ingestion.known.runs import KnownRun
-from api.ingestion.record import GAP, OFFLINE, record_gap
+from api.ingestion.record import OFFLINE, record_gap
 from api.ingestion.rows import CallRow
 from api.store import approvals
 from api.store.call_facts import payload_digest
 from api.store.halts import HaltBook
+from api.store.runs import GAP
 from engine.matching.ruleset import Ruleset
 
 _encode = msgspec.json.encode

@@ -22,6 +22,7 @@ from api.ingestion.known.runs import KnownRun
 from api.ingestion.rows import ApprovalRow, CallRow
 from api.store.call_facts import DIGEST, FLOW, LABELS, NO_LABELS, OF_THE_RUN
 from api.store.review.terms import digest_of_shown, kept_terms
+from api.store.runs import COVERED, GAP
 from engine.documents.approval_terms import strictest
 from engine.matching.rate_limit import bucket
 from engine.model import BEFORE, ApprovalTerms, Match, Policy
@@ -33,9 +34,6 @@ IN_THE_EVENT = frozenset({"toolName", "inputPayload", "agentId", "runId", "toolC
 """Roots of a call that the stored event holds; the others are kept with the decision."""
 OFFLINE = "decided_offline"
 """The flag of a call that was made before anybody decided it, as its agent says."""
-GAP = "enforcement_gap"
-COVERED = "covered_by_grant"
-"""The flag of a call that was decided by grants; which, `grant_uses` says."""
 REPEATED = "repeated_after_completion"
 """The flag of a call that was reported again once its outcome was known."""
 _PLAIN = len(IN_THE_EVENT) + 1

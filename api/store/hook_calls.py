@@ -12,9 +12,9 @@ import msgspec
 
 from api.caller import Caller
 from api.database.id_index import IdIndex
-from api.database.models import CallTable, Run
+from api.database.models import CallTable
 from api.store.call_facts import body_of_call, input_payload
-from api.store.review.reading import is_own
+from api.store.runs import own_run
 
 MOST: Final = 5
 """The newest of them that are looked at."""
@@ -31,14 +31,9 @@ class HostCall(msgspec.Struct, frozen=True):
     payload: dict[str, Any] = {}
 
 
-def _run(caller: Caller, run_id: str) -> Run | None:
-    row = Run.get_or_none((Run.organisation_id == caller.organisation_id) & (Run.run_id == run_id))
-    return row if row is not None and is_own(caller, row.key_id, row.agent_id) else None
-
-
 def has_task(caller: Caller, run_id: str) -> bool:
     """Whether the run is known and has been told its task."""
-    row = _run(caller, run_id)
+    row = own_run(caller, run_id)
     return row is not None and row.task is not None
 
 
@@ -73,7 +68,7 @@ def find_call(id_index: IdIndex, caller: Caller, run_id: str, tool_call_id: str)
 def _newest(
     id_index: IdIndex, caller: Caller, run_id: str, chosen: Any, *, payloads: bool = False, most: int = MOST
 ) -> list[HostCall]:
-    run = _run(caller, run_id)
+    run = own_run(caller, run_id)
     if run is None:
         return []
     columns = [

@@ -25,7 +25,7 @@ GAP = "enforcement_gap"
 """The flag of a call that ran though it must not, or other than decided."""
 
 COVERED = "covered_by_grant"
-"""The flag of a call that was decided by grants."""
+"""The flag of a call that was decided by grants; which, `grant_uses` says."""
 
 _decode = msgspec.json.decode
 
@@ -131,7 +131,7 @@ def _counts(id_index: IdIndex, numbers: list[int]) -> defaultdict[int, dict[str,
     return counts
 
 
-def _own_run(caller: Caller, run_id: str) -> Run | None:
+def own_run(caller: Caller, run_id: str) -> Run | None:
     row = Run.get_or_none((Run.organisation_id == caller.organisation_id) & (Run.run_id == run_id))
     return row if row is not None and is_own(caller, row.key_id, row.agent_id) else None
 
@@ -139,7 +139,7 @@ def _own_run(caller: Caller, run_id: str) -> Run | None:
 def revision(id_index: IdIndex, caller: Caller, run_id: str) -> str | None:
     """A text that changes whenever what there is to read of the run does; None when there is no such run for
     the caller."""
-    row = _own_run(caller, run_id)
+    row = own_run(caller, run_id)
     return None if row is None else _revision(id_index, row)
 
 
@@ -185,7 +185,7 @@ def find_run(
 ) -> tuple[dict[str, Any], Position | None] | None:
     """The run with its newest tool calls (or those before a position) in the order reported, and where older
     ones end, if there are any; None when the caller may not know of it."""
-    row = _own_run(caller, run_id)
+    row = own_run(caller, run_id)
     if row is None:
         return None
     # INVARIANT: read first, so that what changes meanwhile is news to whoever waits after this revision.

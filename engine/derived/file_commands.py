@@ -19,7 +19,7 @@ from engine.derived.programs.operands import SCHEME, each_of, looks_like_path, m
 from engine.derived.programs.sqlite import sqlite
 from engine.fields.words import word_set
 from engine.shell.files.file_calls import Use, Uses, paths_in_code
-from engine.shell.files.find_expression import SOME, acted_on, outside, started_with
+from engine.shell.files.find_expression import SOME, STARTING, acted_on, outside, started_with
 from engine.shell.files.script_files import ANY, paths_in_awk, paths_in_sed
 from engine.shell.options import Given, given, has_mark, operands_of, values_of
 from engine.shell.reader import reading
@@ -212,7 +212,6 @@ def _copied(name: str, items: Sequence[Given]) -> Uses:
         yield from each_of("deletes", targets)
 
 
-_STARTING: Final = frozenset(["-exec", "-execdir", "-ok", "-okdir"])
 _MOST_STARTED: Final = 32
 """Commands that are read of those which `find` starts, one for each file that is told."""
 
@@ -221,7 +220,7 @@ def _find(command: Command) -> Uses:
     """What it does itself, and what the commands do that it starts."""
     folders, expression = _parted(command.words)
     yield from _found(command, folders, expression)
-    if not _STARTING.isdisjoint(command.words):
+    if not STARTING.isdisjoint(command.words):
         below = acted_on(expression)
         yield from _started(expression, [f"{folder}{each}" for folder in folders for each in below])
 
@@ -243,7 +242,7 @@ def _found(command: Command, folders: Sequence[str], expression: Sequence[str]) 
     into = set(command.piped_into)
     started = set(into)
     below = acted_on(expression)
-    if not _STARTING.isdisjoint(command.words):
+    if not STARTING.isdisjoint(command.words):
         started.update(started_by(("find", *command.words)))
     found = [f"{folder}{each}" for each in below for folder in folders]
     if "-delete" in outside(expression) or not started.isdisjoint(_DELETING):
@@ -265,7 +264,7 @@ def _found(command: Command, folders: Sequence[str], expression: Sequence[str]) 
 def _started(expression: Sequence[str], found: Sequence[str]) -> Uses:
     """What the commands that `find` starts do to what it finds."""
     starts = [words for words in started_with(expression) if any("{}" in word for word in words)]
-    nested = any(not _STARTING.isdisjoint(words) for words in starts)
+    nested = any(not STARTING.isdisjoint(words) for words in starts)
     if nested or len(starts) * len(found) > _MOST_STARTED:
         yield from (each for file in found for each in (("writes", file), ("deletes", file)))
         return

@@ -20,7 +20,7 @@ log = logging.getLogger("governance.policies")
 MOST_NAMES: Final = 10
 """More are counted, such as those of the first start."""
 MOST_ENDED: Final = 50
-_WORDS: Final[dict[Kind, str]] = {"toolSet": "tool set", "settings": "settings of"}
+KIND_WORDS: Final[dict[Kind, str]] = {"toolSet": "tool set", "settings": "settings of"}
 _PLURAL: Final[dict[Kind, str]] = {
     "policy": "policies",
     "preset": "presets",
@@ -86,7 +86,7 @@ def _listed(changes: Sequence[FileChange]) -> str:
         return ", ".join(sorted(map(_name, changes)))
     counts = Counter(change.subject.kind for change in changes)
     return ", ".join(
-        f"{counts[kind]} {_WORDS.get(kind, kind) if counts[kind] == 1 else plural}"
+        f"{counts[kind]} {KIND_WORDS.get(kind, kind) if counts[kind] == 1 else plural}"
         for kind, plural in _PLURAL.items()
         if counts[kind]
     )
@@ -95,7 +95,7 @@ def _listed(changes: Sequence[FileChange]) -> str:
 def _name(change: FileChange) -> str:
     record = change.subject
     place = "" if record.organisation_id == "default" else f"{record.organisation_id}/"
-    kind = "" if record.kind == "policy" else f"{_WORDS.get(record.kind, record.kind)} "
+    kind = "" if record.kind == "policy" else f"{KIND_WORDS.get(record.kind, record.kind)} "
     preset = change.state.get("presetId") if isinstance(change.state, dict) else None
     made_from = f" of preset `{preset}`" if change.source == "api" and preset else ""
     return f"{kind}`{place}{record.document_id}`{made_from}"

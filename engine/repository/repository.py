@@ -31,6 +31,7 @@ from engine.errors import (
 )
 from engine.model import Json
 from engine.repository import preset_history
+from engine.repository.accepted import KIND_WORDS
 from engine.repository.archive import Archive, FileChange, Records, VersionRecord
 from engine.repository.cache import DocumentCache
 from engine.repository.loader import DocumentLoader, Past
@@ -49,8 +50,6 @@ T = TypeVar("T")
 MOST_OF_ONE_NAME: Final = 10_000
 """Policies whose ids are made of the same name."""
 
-_COMMITTED: Final = {"toolSet": "tool set", "settings": "settings of"}
-"""What a commit calls a kind of document."""
 
 Commit = Callable[[Path, str, str, str], object]
 """Called as `commit(root, path, author, message)` after an API write."""
@@ -325,7 +324,7 @@ class Repository:
     def _commit_to_git(self, commit: Commit, change: FileChange) -> None:
         what = f"version {change.after.version}" if change.after else "deleted"
         try:
-            kind = _COMMITTED.get(change.subject.kind, change.subject.kind)
+            kind = KIND_WORDS.get(change.subject.kind, change.subject.kind)
             commit(self.root, change.path, change.author, f"{kind} {change.subject.document_id}: {what}")
         except Exception:
             log.exception("the commit of `%s` failed; the policy is in force all the same", change.path)

@@ -90,7 +90,7 @@ def is_interpreter(name: str) -> bool:
 _FROM_INPUT: Final = frozenset(
     ["python", "pypy", "perl", "ruby", "node", "php", "lua", "deno", "bun", "tclsh"]
 )
-_INPUTS: Final = frozenset(["-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"])
+INPUTS: Final = frozenset(["-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"])
 INPUT: Final = "-"
 
 
@@ -103,7 +103,7 @@ def program_file(name: str, words: Sequence[str]) -> str | None:
     if any("%" in option.marks for option in found):
         return None
     file = next((option.value for option in found if not option.name), INPUT)
-    return INPUT if file in _INPUTS else file
+    return INPUT if file in INPUTS else file
 
 
 def calls_in(code: str) -> Iterator[str | tuple[str, ...]]:

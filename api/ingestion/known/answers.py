@@ -14,9 +14,10 @@ from api.ingestion.decide import halted
 from api.ingestion.event import Answer, EventRefused, Incoming, Receipt
 from api.ingestion.known.lookups import KnownEvent
 from api.ingestion.known.runs import KnownRun
-from api.ingestion.record import COVERED, record_doubt, record_repeat
+from api.ingestion.record import record_doubt, record_repeat
 from api.ingestion.rows import CallRow
 from api.store.halts import HaltBook
+from api.store.runs import COVERED
 
 _encode = msgspec.json.Encoder().encode
 

@@ -12,9 +12,9 @@ from typing import Final
 
 from engine.fields.computed import UNREADABLE
 from engine.fields.words import word_set
+from engine.shell.embedded_code import INPUTS
 from engine.shell.options import Given, given
 
-_STDIN: Final = frozenset(["-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"])
 _GLOB: Final = re.compile(r"\{([^{}]*)\}|\[(?:(\d{1,9})-(\d{1,9})|([A-Za-z])-([A-Za-z]))(?::(\d{1,9}))?\]")
 _WITH_HOST: Final = re.compile(
     r"(?:[A-Za-z][\w+.-]*:[/\\]++|[/\\]*+(?![A-Za-z][\w+.-]*:[/\\]))[^/\\?#]+[/\\?#]"
@@ -54,7 +54,7 @@ def configured(name: str, items: Sequence[Given], inputs: Iterable[str]) -> Iter
                 continue
         else:
             continue
-        if item.value not in _STDIN or not any(inputs):
+        if item.value not in INPUTS or not any(inputs):
             yield Given("", UNREADABLE)
 
 

@@ -20,8 +20,8 @@ _TESTS: Final = re.compile(
     r"-i?regex|-[amc](?:time|min)|-newer(?:[aBcmt]{2})?|-size|-user|-group|-perm|-links|-inum|-uid|-gid"
 )
 """Each with a value; they leave some out."""
-_STARTING: Final = frozenset(["-exec", "-execdir", "-ok", "-okdir"])
-_ACTING: Final = _STARTING | {"-delete", "-print", "-print0", "-printf", "-ls"}
+STARTING: Final = frozenset(["-exec", "-execdir", "-ok", "-okdir"])
+_ACTING: Final = STARTING | {"-delete", "-print", "-print0", "-printf", "-ls"}
 """Printed is what another program may delete."""
 _OR: Final = frozenset(["-o", "-or", ","])
 _NOT: Final = frozenset(["!", "-not"])
@@ -52,7 +52,7 @@ def outside(words: Sequence[str]) -> list[str]:
     for word in words:
         if not is_inside:
             found.append(word)
-        is_inside = word in _STARTING or (is_inside and word not in (";", "+"))
+        is_inside = word in STARTING or (is_inside and word not in (";", "+"))
     return found
 
 
@@ -64,7 +64,7 @@ def started_with(words: Sequence[str]) -> list[list[str]]:
         if is_inside and word not in (";", "+"):
             found[-1].append(word)
             continue
-        is_inside = word in _STARTING
+        is_inside = word in STARTING
         if is_inside:
             found.append([])
     return found
@@ -117,7 +117,7 @@ class _Reader:
             found = self.alternatives()
             self._at += self._next() == ")"
             return found
-        if word in _STARTING:
+        if word in STARTING:
             while not self.is_at_end and self._take() not in (";", "+"):
                 pass
             return _Chosen(acts=True)
