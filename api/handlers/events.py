@@ -101,7 +101,8 @@ async def _handed_over(
         try:
             event = await intake.event(caller, raw, worded=refused < MOST_WORDED)
             event.line, event.place = line, place
-            if (event.body.runId in changed and event.call is not None) or event.parent in told:
+            is_looked_at = event.body.runId in changed and event.call is not None
+            if is_looked_at or not told.isdisjoint(event.named_runs):
                 await asyncio.wait(under_way)
                 for past in (under_way, changed, told):
                     past.clear()

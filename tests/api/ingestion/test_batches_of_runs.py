@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from api.database.lanes.loop_lane import LoopLane
 from api.ingestion import evaluation
 from tests.api.ingestion.test_flow import AFTER, HOLD, LABEL
 from tests.harness.application import Service, event
@@ -34,6 +36,36 @@ def test_a_run_inherits_what_the_same_batch_says_of_its_parent(tmp_path: Path, d
                 answer = await service.call("agent", "POST", "/v1/events/batch", {"events": batch})
                 *_, send = answer.json()["results"]
                 assert send["answer"]["toolCallStatus"] == "awaiting_approval", f"batch {number}"
+
+    asyncio.run(play())
+
+
+def test_a_run_gets_what_the_same_batch_says_of_each_run_that_it_names(
+    tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of the one that went before it, where another one has started it, however long a lane takes."""
+    run = LoopLane.run
+
+    def run_late(lane: LoopLane, *given: Any) -> None:
+        asyncio.get_running_loop().call_later(0.05, run, lane, *given)
+
+    monkeypatch.setattr(LoopLane, "run", run_late)
+
+    async def play() -> None:
+        environment = {"GOVERNANCE_DATABASE_URL": database_url}
+        async with Service(tmp_path, [LABEL, HOLD], environment=environment) as service:
+            for number in range(5):
+                before = {"runId": f"before-{number}", "toolCallId": "c-1", "toolName": "read_secret"}
+                named = {"parentRunId": "some-run", "continuesRunId": before["runId"]}
+                after = {"runId": f"after-{number}", "toolCallId": "c-2", "toolName": "send", **named}
+                batch = [
+                    event(f"{number}-{place}", "tool.called", service.clock.text, fields)
+                    for place, fields in enumerate((before, after))
+                ]
+                answer = await service.call("agent", "POST", "/v1/events/batch", {"events": batch})
+                *_, send = answer.json()["results"]
+                assert send["answer"]["toolCallStatus"] == "awaiting_approval", f"batch {number}"
+                await asyncio.sleep(0.05)
 
     asyncio.run(play())
 
