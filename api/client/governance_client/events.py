@@ -14,9 +14,9 @@ _text: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encod
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClientEvent:
-    """One event of a run. `line` is the run with those that started it, the first one first: what they
-    report must be known before this. `plainer` makes what is sent instead, should the service be unable to
-    read it."""
+    """One event of a run. `line` is the run with those that started it, or that it goes on from, before it:
+    what they report must be known before this. `plainer` makes what is sent instead, should the service be
+    unable to read it."""
 
     event_id: str
     event_type: str

@@ -2,7 +2,8 @@
 
 It decides what is sent next and what becomes of what was answered; it knows nothing of HTTP and sends nothing
 itself. INVARIANT: a report is in the queue until the service has taken or refused it; an event of a run
-leaves after all that were queued before it for that run and for those that started it.
+leaves after all that were queued before it for that run, and when the service has taken those of the runs
+that started it, or that it goes on from.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -91,6 +92,7 @@ class ReportQueue:
     def take(self, line: Collection[str]) -> Flight | Future[None]:
         """What is queued for these runs, to be sent next; while that is being sent, what to wait for."""
         with self._lock:
+            line = self._with_those_before(line)
             for run_id in line:
                 if (flight := self._flying.get(run_id)) is not None:
                     return flight.done
@@ -154,11 +156,10 @@ class ReportQueue:
         """Queue an event once it is kept, together with what is queued or being sent before it and not kept
         yet. Raises what `keep` raises; nothing is queued then."""
         with self._lock:
-            flights = {flight for run_id in event.line if (flight := self._flying.get(run_id)) is not None}
-            flying = [
-                each for flight in flights for each in flight.reports if each.event.run_id in event.line
-            ]
-            before = flying + [each for run_id in event.line for each in self._pending.get(run_id, ())]
+            line = self._with_those_before(event.line)
+            flights = {flight for run_id in line if (flight := self._flying.get(run_id)) is not None}
+            flying = [each for flight in flights for each in flight.reports if each.event.run_id in line]
+            before = flying + [each for run_id in line for each in self._pending.get(run_id, ())]
             fresh = sorted((each for each in before if each.settled is None), key=lambda each: each.number)
             told = keep([*(each.event for each in fresh), event])
             for report, settled in zip(fresh, told, strict=False):
@@ -167,6 +168,14 @@ class ReportQueue:
         self._on_added()
 
     # With the lock --------------------------------------------------------------------------------
+
+    def _with_those_before(self, line: Collection[str]) -> Collection[str]:
+        """These runs, and those that the reports which wait for them come behind."""
+        found = list(dict.fromkeys(line))
+        for run_id in found:  # which grows meanwhile
+            named = {each for report in self._pending.get(run_id, ()) for each in report.event.line}
+            found += sorted(named.difference(found))
+        return found
 
     def _append(self, event: ClientEvent, settled: Settled | None) -> None:
         self._number += 1
@@ -181,7 +190,7 @@ class ReportQueue:
         waiting.sort(key=lambda report: report.number)
         taken: list[QueuedReport] = []
         size = 0
-        for report in waiting[: self._most]:
+        for report in _apart(waiting[: self._most]):
             size += len(report.event.content)
             if taken and size > MOST_BYTES:
                 break
@@ -215,6 +224,19 @@ class ReportQueue:
                     self._kept -= 1
                     log.error("too many reports wait for the service; the oldest output is dropped")
                     return
+
+
+def _apart(reports: Sequence[QueuedReport]) -> Iterator[QueuedReport]:
+    """Those that come behind none of another run among them: it may have to be told again, and a run that
+    begins meanwhile has nothing of it."""
+    going, waiting = set[str](), set[str]()
+    for report in reports:
+        *before, run_id = report.event.line
+        if run_id in waiting or any(each in going or each in waiting for each in before):
+            waiting.add(run_id)
+        else:
+            going.add(run_id)
+            yield report
 
 
 def result_of(result: Any) -> BatchResult:

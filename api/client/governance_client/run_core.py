@@ -73,7 +73,9 @@ class RunCore:
             raise ValueError("no agent is named; set `GOVERNANCE_AGENT_ID`, or give `agent_id`")
         line = (*(above.line if above else ()), run_id or f"run-{new_id()}")
         self.core = core
-        self.memory = ClientRunMemory(line, agent, core.journal(agent), above)
+        told = (*(above.named if above else ()), continues, parent if isinstance(parent, str) else None)
+        named = tuple(filter(None, told))
+        self.memory = ClientRunMemory(line, agent, core.journal(agent), above, named)
         self._metadata = {
             "task": task,
             "model": model,
@@ -118,14 +120,14 @@ class RunCore:
     def report(self, event_type: str, metadata: Mapping[str, Any]) -> None:
         """Report any other event, such as `custom.*`. Returns at once."""
         self.report_start()
-        made = event(event_type, self.memory.line, self.agent_id, metadata)
+        made = event(event_type, self.memory.behind, self.agent_id, metadata)
         self.core.report(made, self.memory.journal)
 
     def _outcome(self, event_type: str, decision: ToolDecision | str, output: str) -> str:
         """Returns the call's id."""
         tool_call_id = decision if isinstance(decision, str) else decision.tool_call_id
         about = {"toolCallId": tool_call_id}
-        line, agent_id = self.memory.line, self.agent_id
+        line, agent_id = self.memory.behind, self.agent_id
 
         def plainer() -> Any:
             return event(event_type, line, agent_id, about, {"outputPayload": payloads.plainer(output)})
@@ -177,7 +179,7 @@ class RunCore:
         and which one it is part of, is told before all else of it."""
         with self._lock:
             if not self._begun:
-                made = event("run.started", self.memory.line, self.agent_id, self._metadata)
+                made = event("run.started", self.memory.behind, self.agent_id, self._metadata)
                 self.core.report(made, self.memory.journal)
                 self._begun = True
 
@@ -209,7 +211,7 @@ class RunCore:
             except ValueError:  # ended in another context than it began in
                 _current.set(None)
         self.report_end(error)
-        yield from self.core.flushing(self.memory.line)
+        yield from self.core.flushing(self.memory.behind)
 
 
 def _metadata(details: CallDetails) -> dict[str, Any]:

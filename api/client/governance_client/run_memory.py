@@ -27,12 +27,14 @@ _STOPPING: Final = frozenset(("halted", "unauthorized"))
 
 @dataclass(slots=True, eq=False)
 class ClientRunMemory:
-    """See the module; used from any thread. `line` ends with the run's own id, its parents before it."""
+    """See the module; used from any thread. `line` ends with the run's own id, its parents before it; `named`
+    are others that it or they go on from or were started by, known by their ids alone."""
 
     line: tuple[str, ...]
     agent_id: str
     journal: OfflineJournal
     parent: ClientRunMemory | None = None
+    named: tuple[str, ...] = ()
     stopped: ToolDecision | None = None
     refused: OrderedDict[bytes, ToolDecision] = field(default_factory=OrderedDict)
     made: OrderedDict[str, None] = field(default_factory=OrderedDict)
@@ -42,6 +44,11 @@ class ClientRunMemory:
     @property
     def run_id(self) -> str:
         return self.line[-1]
+
+    @property
+    def behind(self) -> tuple[str, ...]:
+        """The run's own id, and before it those whose reports must be known before its own."""
+        return (*(each for each in self.named if each not in self.line), *self.line)
 
     def was_made(self, tool_call_id: str) -> None:
         """A call has completed, which spends its decision; one that has failed may be tried again."""
@@ -104,4 +111,4 @@ class AskedCall:
 def _called(memory: ClientRunMemory, question: Question, metadata: Mapping[str, Any]) -> ClientEvent:
     about = {"toolCallId": question.tool_call_id, "toolName": question.tool}
     written = {"inputPayload": question.payload}
-    return event("tool.called", memory.line, memory.agent_id, {**about, **metadata}, written)
+    return event("tool.called", memory.behind, memory.agent_id, {**about, **metadata}, written)

@@ -13,6 +13,7 @@ from governance_client import AsyncGovernance, Governance
 
 from tests.api.client import stub
 from tests.api.client.conftest import Told, run_of, until
+from tests.harness.gate import Gate
 from tests.harness.nodes import CLEAN
 from tests.harness.receiver import Answer, Received, Receiver
 from tests.harness.running_service import Served
@@ -72,6 +73,43 @@ def test_a_sub_run_inherits_what_its_parent_has_read(told: Told, service: Served
         assert named.check("send", {}).status == "blocked"
     parents = [run_of(service, each.run_id)["parentRunId"] for each in (part, other, named)]
     assert parents == [run.run_id, None, run.run_id]
+
+
+def test_a_run_goes_on_from_all_that_was_reported_of_the_one_before(told: Told) -> None:
+    """However fast it comes, and over a run between them of which nothing was sent yet."""
+    for _ in range(3):
+        with Governance(told()) as governance:
+            run = governance.run("a task")
+            run.completed(run.check("fetch", {}), "a page")
+            between = governance.run("another", continues=run.run_id)
+            between.report_start()
+            assert governance.run("the last", continues=between.run_id).check("send", {}).status == "blocked"
+            named = governance.run("a task")
+            named.completed(named.check("fetch", {}), "a page")
+            part = governance.run("a part of it", parent=named.run_id)
+            assert part.check("send", {}).status == "blocked"
+
+
+def test_what_the_run_before_could_not_tell_is_told_first(told: Told, service: Served) -> None:
+    with Gate(service.port) as gate, Governance(told(gate.port, decide_seconds=1.0)) as governance:
+        with governance.run("a task") as run:
+            decision = run.check("fetch", {})
+            gate.shut()
+            run.completed(decision, "a page")
+        gate.open()
+        after = governance.run("another", continues=run.run_id)
+        assert after.check("send", {}).status in ("blocked", "unavailable")
+        until(lambda: after.check("send", {}).status == "blocked")
+
+
+@pytest.mark.parametrize("how", ["parent", "continues"])
+def test_a_run_begins_when_an_unreadable_output_of_the_one_before_is_told(told: Told, how: str) -> None:
+    """The service refuses it at first, and takes it as a text when another run may have begun."""
+    for _ in range(3):
+        with Governance(told()) as governance, governance.run("a task") as run:
+            run.completed(run.check("fetch", {}), "a\0page")
+            named = {"continues": run.run_id, "parent": False} if how == "continues" else {"parent": run}
+            assert governance.run("another", **named).check("send", {}).status == "blocked"
 
 
 @pytest.mark.parametrize(
