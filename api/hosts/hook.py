@@ -77,7 +77,8 @@ class Hook:
         return self.deadline - self.clock()
 
     def run(self, raw: bytes) -> HookEnd:
-        self._replay()
+        if (untold := self._replay(raw)) is not None:
+            return self._without_service(raw, str(untold), is_there=isinstance(untold, ServiceFailing))
         try:
             answer = self._asked(raw)
         except Away as away:
@@ -138,20 +139,31 @@ class Hook:
             return HookEnd(self._shaped(host(self.name).allow(report.event)), error=f"not told: {error}")
         return HookEnd(self._shaped(host(self.name).allow(report.event)))
 
-    def _replay(self) -> None:
-        """Tell what could not be told, before the next decision, which may depend on it."""
+    def _replay(self, raw: bytes) -> Away | None:
+        """Tell what could not be told, before the next decision, which may depend on it; returns why some of
+        this run is not told yet."""
         folder = self.setup.journal
         if journal.is_empty(folder):
-            return
+            return None
         until = self.clock() + self.time * REPLAY_SHARE
+        why: Away = ServiceFailing("what became of earlier calls is not told yet")
 
         def tell(entry: dict[str, Any]) -> str:
             return self._told(entry, max(1.0, until - self.clock()))
 
+        def goes_on() -> bool:
+            return self.clock() < until
+
         try:
-            journal.replay(folder, tell, lambda: self.clock() < until)
+            while not journal.replay(folder, tell, goes_on) and goes_on():
+                self.sleep(BREATH)
+        except Away as away:
+            why = away
         except (OSError, ValueError, KeyError, TypeError):
-            return  # INVARIANT: what is not told stays in the journal
+            return None  # INVARIANT: what is not told stays in the journal
+        report = self._report(raw)
+        runs = {report.run_id, report.parent} - {""}
+        return why if any(_run_of(entry) in runs for entry in journal.waiting(folder)) else None
 
     def _told(self, entry: dict[str, Any], seconds: float) -> str:
         query = {"callId": entry["callId"], "at": entry["at"]}
@@ -162,10 +174,10 @@ class Hook:
             told(name, raw, lambda body: post(whose, name, body, min(seconds, ASK_SECONDS), **query))
         except HookRefused as refused:
             if refused.key:
-                raise Away(str(refused)) from None
+                raise ServiceFailing(str(refused)) from None
             return "" if refused.code == "event_id_conflict" else str(refused)
         except Nonsense as nonsense:
-            raise Away(str(nonsense)) from None
+            raise ServiceFailing(str(nonsense)) from None
         return ""
 
     # In the host's shape -------------------------------------------------------------------------------
@@ -183,6 +195,14 @@ class Hook:
 def own_seconds(timeout: float) -> float:
     """How long the hook may take, so that its answer comes before the host gives up."""
     return max(timeout - 15, timeout * 0.8)
+
+
+def _run_of(entry: Mapping[str, Any]) -> str:
+    """The run that an entry of the journal tells of; empty where nobody can say."""
+    try:
+        return host(entry["host"]).read(decoded(entry["input"].encode())).run_id
+    except (Unreadable, KeyError, AttributeError, TypeError, ValueError):
+        return ""
 
 
 def decoded(raw: bytes) -> dict[str, Any]:

@@ -36,13 +36,19 @@ def is_empty(folder: Path) -> bool:
         return True
 
 
-def replay(folder: Path, send: Send, go_on: Callable[[], bool]) -> None:
-    """Tell the service of what waits, oldest first, as long as `go_on` says so. Another hook may be at it."""
+def waiting(folder: Path) -> list[dict[str, Any]]:
+    """What waits to be told, oldest first."""
+    return [] if is_empty(folder) else [each for each in _entries(folder / WAITING) if _NO_ENTRY not in each]
+
+
+def replay(folder: Path, send: Send, go_on: Callable[[], bool]) -> bool:
+    """Tell the service of what waits, oldest first, as long as `go_on` says so. False: another hook is at
+    it."""
     with contextlib.suppress(BlockingIOError), _locked(folder, wait=False):
-        waiting = list(_entries(folder / WAITING))
+        found = list(_entries(folder / WAITING))
         told = 0
         try:
-            for entry in waiting:
+            for entry in found:
                 if not go_on():
                     break
                 if why := send(entry) if _NO_ENTRY not in entry else "it is no entry of the journal":
@@ -50,7 +56,9 @@ def replay(folder: Path, send: Send, go_on: Callable[[], bool]) -> None:
                 told += 1
         finally:
             if told:
-                _replace(folder / WAITING, waiting[told:])
+                _replace(folder / WAITING, found[told:])
+        return True
+    return False
 
 
 def _entries(path: Path) -> Iterator[dict[str, Any]]:

@@ -37,7 +37,10 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         _policy("No deletions", "block", REFUSED),
         _policy("Hold pushes", "require_approval", HELD),
         _policy("Hold releases", "require_approval", BRIEF, approval={"expiresAfterSeconds": 1}),
+        _policy("Label what was read", "allow", "curl", on="tool.completed", labels={"add": ["read"]}),
+        _policy("No sending after reading", "block", "scp"),
     ]
+    policies[-1]["matchConditions"] += [{"field": "run.labels", "operator": "equals", "value": "read"}]
     with Served(tmp_path_factory.mktemp("service"), policies) as served:
         yield served
 
