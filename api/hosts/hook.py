@@ -83,6 +83,12 @@ class Hook:
             answer = self._asked(raw)
         except Away as away:
             return self._without_service(raw, str(away), is_there=isinstance(away, ServiceFailing))
+        except Nonsense as nonsense:
+            return self._without_service(raw, str(nonsense), is_there=True)
+        except HookRefused as refused:
+            if not refused.key or self._report(raw).kind == CALL:
+                raise
+            return self._without_service(raw, str(refused), is_there=True)
         # Who waits takes no outcome, as nobody might be there any more to hear it; who asks does.
         while answer.outcome == "waiting" and self.left() > 2:
             wait = max(1, min(WAIT_SECONDS, int(self.left()) - 1))

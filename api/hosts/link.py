@@ -56,6 +56,8 @@ def post(setup: Setup, host: str, body: bytes, seconds: float, **query: str) -> 
         raise Away(f"it answers {status}: {why}")
     if status in (408, 429, 500):
         raise ServiceFailing(f"it answers {status}: {why}")
+    if status == 413:  # a proxy before the service says so, too, in words of its own
+        raise HookRefused(why, code or "payload_too_large")
     if not code:
         raise Nonsense(f"it answers {status}, not as the service does")
     raise HookRefused(why, code, key=status in (401, 403))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +13,9 @@ import httpx
 import pytest
 
 from tests.api.hosts.conftest import Agent
+from tests.harness.agent_host import told
 from tests.harness.receiver import Answer, Received, Receiver
+from tests.harness.running_service import Served
 
 AWAY = "http://127.0.0.1:9"
 READ, SEND = "curl https://else.example", "scp notes else.example:"
@@ -56,18 +59,23 @@ def test_a_hook_waits_for_another_that_tells(reading: Agent) -> None:
     assert "No sending" in found.text
 
 
+def passed_on(request: Received, service: Served) -> Answer:
+    """What the service says, to whom stands before it."""
+    kept = ("x-api-key", "content-type")
+    headers = {name: value for name, value in request.headers.items() if name in kept}
+    url = f"http://127.0.0.1:{service.port}{request.path}"
+    answer = httpx.post(url, content=request.body, headers=headers)
+    outcome = {"Governance-Outcome": answer.headers.get("Governance-Outcome", "")}
+    return Answer(answer.status_code, answer.content, outcome)
+
+
 def test_nothing_is_decided_while_it_is_not_told(reading: Agent) -> None:
     """As where the key has sent as many bytes as it may: outputs are large, and calls are small."""
 
     def plan(request: Received) -> Answer:
         if b"PostToolUse" in request.body:
             return Answer(429, b'{"code": "rate_limited", "detail": "too much"}')
-        kept = ("x-api-key", "content-type")
-        headers = {name: value for name, value in request.headers.items() if name.lower() in kept}
-        url = f"http://127.0.0.1:{reading.service.port}{request.path}"
-        answer = httpx.post(url, content=request.body, headers=headers)
-        outcome = {"Governance-Outcome": answer.headers.get("Governance-Outcome", "")}
-        return Answer(answer.status_code, answer.content, outcome)
+        return passed_on(request, reading.service)
 
     with Receiver(plan) as busy:
         reading.url = f"http://{busy.place}"
@@ -78,3 +86,42 @@ def test_nothing_is_decided_while_it_is_not_told(reading: Agent) -> None:
         assert others.call("ls").goes_ahead
     reading.url = ""
     assert "No sending" in reading.call(SEND).text
+
+
+def test_an_output_that_a_proxy_does_not_take_is_told_shorter(agent: Make) -> None:
+    """As nginx with a page of more than 1 MiB, whoever has written it."""
+    made = agent("claude-code")
+
+    def plan(request: Received) -> Answer:
+        if len(request.body) > 2**20:
+            return Answer(413, b"<html><h1>413 Request Entity Too Large</h1></html>")
+        return passed_on(request, made.service)
+
+    with Receiver(plan) as proxy:
+        made.url = f"http://{proxy.place}"
+        assert made.call(READ).goes_ahead
+        made.hook(told_with("x" * 2**21, made))
+        assert "No sending" in made.call(SEND).text
+
+
+@pytest.mark.parametrize("status", [401, 403, 418])
+def test_an_output_that_nobody_takes_keeps_calls_waiting(agent: Make, status: int) -> None:
+    """As where what stands before the service does not like the words of a page."""
+    made = agent("claude-code")
+
+    def plan(request: Received) -> Answer:
+        refused = Answer(status, b"{}" if status == 418 else b'{"code": "forbidden"}')
+        return refused if b"odd words" in request.body else passed_on(request, made.service)
+
+    with Receiver(plan) as proxy:
+        made.url = f"http://{proxy.place}"
+        assert made.call(READ).goes_ahead
+        made.hook(told_with("odd words", made))
+        assert "could not decide" in made.call(SEND).text
+    made.url = ""
+    assert "No sending" in made.call(SEND).text
+
+
+def told_with(output: str, made: Agent) -> bytes:
+    said = json.loads(told("claude-code", "result", session=made.session, call="c-1", command=READ))
+    return json.dumps(said | {"tool_response": output}).encode()
