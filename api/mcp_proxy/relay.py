@@ -297,11 +297,15 @@ class Relay:
         return message.line
 
     def _report(self, call: ProxiedCall, decision: ToolDecision, answer: RpcMessage) -> None:
-        """An outcome that cannot be reported is the client's all the same."""
+        """An outcome that cannot be reported as it is is the client's all the same. INVARIANT: it is reported
+        then that there was one: a server chooses what cannot be read, and its call gives labels."""
         try:
             self.governor.answered(call, decision, answer)
         except Exception as problem:
-            self.warn(f"the outcome of `{call.name}` was not reported: {type(problem).__name__}: {problem}")
+            name = type(problem).__name__
+            self.warn(f"the outcome of `{call.name}` was not reported as it is: {name}: {problem}")
+            with contextlib.suppress(Exception):
+                self.governor.run.completed(decision, {"unreadable": name})
 
     async def _show(self, asked: RpcMessage, answer: RpcMessage) -> None:
         line = await self._listed(asked, answer)

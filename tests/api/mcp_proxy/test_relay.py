@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from api.mcp_proxy import governor
 from api.mcp_proxy.message import UnreadableMessage, read
 from tests.harness.mcp_proxy import MODERN, Proxy, ScriptedRun, call, elicits, in_loop, tool
 
@@ -277,6 +278,26 @@ def test_a_server_hides_nothing_behind_what_is_looked_at(result: dict[str, Any],
         assert HIDDEN in (output if isinstance(output, str) else json.dumps(output))
 
     asyncio.run(told())
+
+
+def test_an_answer_that_cannot_be_told_is_an_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one of so many levels that they can just be read, and not be written any more."""
+
+    def told(result: dict[str, Any]) -> dict[str, Any]:
+        raise RecursionError
+
+    monkeypatch.setattr(governor, "reported", told)
+
+    async def answered() -> None:
+        run = ScriptedRun()
+        async with Proxy(run, [tool("echo")], pins=tmp_path) as proxy:
+            await proxy.say(call(1, "echo"))
+            await proxy.to_server()
+            await proxy.server_says({"id": 1, "result": {"content": []}})
+            assert (await proxy.to_client())["result"] == {"content": []}
+        assert [output for _, output in run.outcomes] == [{"unreadable": "RecursionError"}]
+
+    asyncio.run(answered())
 
 
 @in_loop
