@@ -17,7 +17,7 @@ from governance_client.exchange import Flow
 from governance_client.payloads import binder
 
 MOST_YIELDED: Final = 1_000
-"""Values of a generator that are reported."""
+"""Values of a generator that are reported; of one with more it is said that it is cut."""
 
 
 class GuardDetails(TypedDict, total=False):
@@ -156,8 +156,10 @@ class _Outcome:
     def __init__(self, run: GuardingRun, decision: ToolDecision) -> None:
         self._run, self._decision = run, decision
         self.output: Any = None
+        self._yielded = 0
 
     def note(self, value: Any) -> None:
+        self._yielded += 1
         if len(self.output) < MOST_YIELDED:
             self.output.append(value)
 
@@ -166,6 +168,8 @@ class _Outcome:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if error is None or isinstance(error, GeneratorExit):
-            self._run.completed(self._decision, self.output)
+            is_cut = self._yielded > MOST_YIELDED
+            cut = {"cut": True, "values": self._yielded, "first": self.output}
+            self._run.completed(self._decision, cut if is_cut else self.output)
         else:
             self._run.failed(self._decision, error)

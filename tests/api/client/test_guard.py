@@ -274,3 +274,20 @@ def test_what_runs_is_what_is_asked_about_where_two_arguments_have_one_name(gove
         assert ran == []
         anything(args=[2])
         assert ran == [((), {"args": [2]})]
+
+
+@pytest.mark.parametrize("count", [1_000, 1_001])
+def test_it_is_said_of_a_long_generator_that_it_is_cut(
+    governance: Governance, service: Served, count: int
+) -> None:
+    """As of one output that is too long, so that a policy may ask for it."""
+
+    @governance.guard
+    def lines(count: int) -> Iterator[str]:
+        yield from map(str, range(count))
+
+    with governance.run("a task") as run:
+        assert len(list(lines(count))) == count
+    ((_, _, output),) = calls(service, run.run_id)
+    first = [str(number) for number in range(1_000)]
+    assert output == (first if count == 1_000 else {"cut": True, "values": count, "first": first})
