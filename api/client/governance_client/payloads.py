@@ -52,7 +52,12 @@ def output_json(output: Any) -> str:
 
 def plainer(text: str) -> str:
     """The JSON of an output as one short text, which every service can read."""
-    return json.dumps(text[:MOST_PLAIN].replace("\0", "\ufffd"), ensure_ascii=False)
+    return json.dumps(short(text), ensure_ascii=False)
+
+
+def short(text: str) -> str:
+    """A text as every service can read it."""
+    return text[:MOST_PLAIN].replace("\0", "\ufffd")
 
 
 def _json(value: Any) -> str:

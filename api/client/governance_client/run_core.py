@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, Self, Unpack
 
 from governance_client import payloads
@@ -179,7 +180,9 @@ class RunCore:
         and which one it is part of, is told before all else of it."""
         with self._lock:
             if not self._begun:
-                made = event("run.started", self.memory.behind, self.agent_id, self._metadata)
+                line, agent_id, said = self.memory.behind, self.agent_id, self._metadata
+                plainer = partial(event, "run.started", line, agent_id, _plainly(said))
+                made = event("run.started", line, agent_id, said, plainer=plainer)
                 self.core.report(made, self.memory.journal)
                 self._begun = True
 
@@ -212,6 +215,15 @@ class RunCore:
                 _current.set(None)
         self.report_end(error)
         yield from self.core.flushing(self.memory.behind)
+
+
+def _plainly(said: Mapping[str, Any]) -> dict[str, Any]:
+    """What `run.started` says, should the service be unable to read it: of which run it is part is told all
+    the same, since a task may be the words of a model."""
+    found = {name: payloads.short(each) if isinstance(each, str) else each for name, each in said.items()}
+    context = said["agentContext"]
+    text = None if context is None else payloads.short(payloads.output_json(context))
+    return found | {"agentContext": text if text is None else {"text": text}}
 
 
 def _metadata(details: CallDetails) -> dict[str, Any]:

@@ -112,6 +112,29 @@ def test_a_run_begins_when_an_unreadable_output_of_the_one_before_is_told(told: 
             assert governance.run("another", **named).check("send", {}).status == "blocked"
 
 
+@pytest.mark.parametrize("how", ["parent", "continues"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param({"task": "a\0task"}, id="NUL"),
+        pytest.param({"task": "x" * 2_000_000}, id="long"),
+        pytest.param({"context": {"goal": "a\0goal"}}, id="context"),
+    ],
+)
+def test_a_run_that_says_what_nobody_can_read_is_still_part_of_another(
+    told: Told, service: Served, said: dict[str, Any], how: str
+) -> None:
+    """A task may be the words of a model."""
+    with Governance(told()) as governance, governance.run("a task") as run:
+        run.completed(run.check("fetch", {}), "a page")
+        named = {"continues": run.run_id, "parent": False} if how == "continues" else {"parent": run}
+        part = governance.run(**{"task": "a part", **named, **said})
+        assert part.check("send", {}).status == "blocked"
+    found = run_of(service, part.run_id)
+    assert found["task"][:1] in ("a", "x")
+    assert "goal" not in said.get("context", {}) or "goal" in found["asserted"]["agentContext"]["text"]
+
+
 @pytest.mark.parametrize(
     "output",
     [
