@@ -182,8 +182,9 @@ def _event(line: bytes) -> ClientEvent:
         event_id, run_id, event_type = (str(said[name]) for name in ("eventId", "runId", "eventType"))
     except (KeyError, TypeError):
         raise ValueError("`eventId`, `runId` or `eventType` is missing") from None
-    metadata = said.get("metadata") or {}
-    named = (metadata.get(name) for name in ("continuesRunId", "parentRunId"))
+    metadata = said.get("metadata")
+    told = metadata if isinstance(metadata, dict) else {}
+    named = (told.get(name) for name in ("continuesRunId", "parentRunId"))
     before = (each for each in named if isinstance(each, str) and each != run_id)
     return ClientEvent(event_id, event_type, (*before, run_id), line)
 

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
 from governance_client.events import ClientEvent
@@ -101,15 +102,10 @@ class ReportQueue:
     def take_any(self) -> Flight | Future[None]:
         """The same of any run of which nothing is being sent."""
         with self._lock:
-            waiting = [
-                each
-                for reports in self._pending.values()
-                for each in reports
-                if not any(run_id in self._flying for run_id in each.event.line)
-            ]
-            if not waiting and self._flying:
+            flight = self._take([each for reports in self._pending.values() for each in reports])
+            if not flight.reports and self._flying:
                 return next(iter(self._flying.values())).done
-            return self._take(waiting)
+            return flight
 
     def settle(self, flight: Flight, results: Sequence[BatchResult]) -> bool:
         """What was answered, result by result; what may be asked again stays. Returns whether none did."""
@@ -171,10 +167,13 @@ class ReportQueue:
 
     def _with_those_before(self, line: Collection[str]) -> Collection[str]:
         """These runs, and those that the reports which wait for them come behind."""
-        found = list(dict.fromkeys(line))
-        for run_id in found:  # which grows meanwhile
-            named = {each for report in self._pending.get(run_id, ()) for each in report.event.line}
-            found += sorted(named.difference(found))
+        found = dict.fromkeys(line)
+        going = list(found)
+        for run_id in going:  # which grows meanwhile
+            for report in self._pending.get(run_id, ()):
+                fresh = [each for each in report.event.line if each not in found]
+                found |= dict.fromkeys(fresh)
+                going += fresh
         return found
 
     def _append(self, event: ClientEvent, settled: Settled | None) -> None:
@@ -190,7 +189,7 @@ class ReportQueue:
         waiting.sort(key=lambda report: report.number)
         taken: list[QueuedReport] = []
         size = 0
-        for report in _apart(waiting[: self._most]):
+        for report in islice(_apart(waiting, self._flying), self._most):
             size += len(report.event.content)
             if taken and size > MOST_BYTES:
                 break
@@ -203,7 +202,8 @@ class ReportQueue:
             if not self._pending[run_id]:
                 del self._pending[run_id]
             self._flying[run_id] = flight
-        self._most = MOST_EVENTS
+        if taken:
+            self._most = MOST_EVENTS
         return flight
 
     def _end(self, flight: Flight, kept: Sequence[QueuedReport]) -> None:
@@ -226,10 +226,11 @@ class ReportQueue:
                     return
 
 
-def _apart(reports: Sequence[QueuedReport]) -> Iterator[QueuedReport]:
-    """Those that come behind none of another run among them: it may have to be told again, and a run that
-    begins meanwhile has nothing of it."""
-    going, waiting = set[str](), set[str]()
+def _apart(reports: Sequence[QueuedReport], flying: Collection[str]) -> Iterator[QueuedReport]:
+    """Those that come behind none of another run among them, or of one that is being sent: it may have to be
+    told again, and a run that begins meanwhile has nothing of it. INVARIANT: of each run the first ones, as
+    two reports of one run may name different ones before it."""
+    going, waiting = set[str](), set(flying)
     for report in reports:
         *before, run_id = report.event.line
         if run_id in waiting or any(each in going or each in waiting for each in before):

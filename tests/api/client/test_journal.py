@@ -27,3 +27,13 @@ def test_a_closed_file_is_never_written_to(told: Told, tmp_path: Path) -> None:
     finally:
         os.close(other)
     assert (tmp_path / "other").read_bytes() == b""
+
+
+def test_a_line_whose_metadata_is_no_object_stops_no_other(told: Told) -> None:
+    journal = OfflineJournal(told(), "payer")
+    journal.append([event("tool.called", ("run",), "payer", {"toolName": "pay"})])
+    (file,) = journal._open
+    odd = b'{"eventId": "odd", "runId": "other", "eventType": "tool.called", "metadata": [1]}\n'
+    file.path.write_bytes(odd + file.path.read_bytes())
+    journal.close()
+    assert [found.run_id for found, _ in OfflineJournal(told(), "payer").adopt()] == ["other", "run"]

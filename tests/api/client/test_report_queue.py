@@ -1,0 +1,67 @@
+"""What is sent next of the reports that wait, whichever runs they name."""
+
+from __future__ import annotations
+
+from governance_client.events import event
+from governance_client.report_queue import BatchResult, Flight, ReportQueue
+
+
+def queue_of(*reports: tuple[str, tuple[str, ...]]) -> ReportQueue:
+    queue = ReportQueue(lambda: None)
+    for kind, line in reports:
+        queue.add(event(kind, line, "payer", {}))
+    return queue
+
+
+def kinds(flight: object) -> list[str]:
+    assert isinstance(flight, Flight), "there is nothing to send yet"
+    return [report.event.event_type for report in flight.reports]
+
+
+def take(flight: object, queue: ReportQueue) -> list[str]:
+    """The service takes what was sent."""
+    found = kinds(flight)
+    assert isinstance(flight, Flight)
+    queue.settle(flight, [BatchResult(200, {})] * len(found))
+    return found
+
+
+def test_a_start_that_waits_for_another_run_is_not_overtaken_by_its_own_run() -> None:
+    """As from the journal, where the start alone says which run it goes on from."""
+    queue = queue_of(("custom.before", ("before",)))
+    going = queue.take(["before"])
+    queue.add(event("run.started", ("before", "run"), "payer", {}))
+    queue.add(event("tool.called", ("run",), "payer", {}))
+    queue.add(event("custom.other", ("other",), "payer", {}))
+    assert take(queue.take_any(), queue) == ["custom.other"]
+    assert not isinstance(queue.take_any(), Flight)
+    assert take(going, queue) == ["custom.before"]
+    assert take(queue.take_any(), queue) == ["run.started", "tool.called"]
+    assert queue.is_empty
+
+
+def test_a_run_waits_for_one_before_it_that_waits_itself() -> None:
+    queue = queue_of(("custom.first", ("first",)))
+    going = queue.take(["first"])
+    queue.add(event("custom.second", ("first", "second"), "payer", {}))
+    queue.add(event("custom.third", ("second", "third"), "payer", {}))
+    assert not isinstance(queue.take_any(), Flight)
+    take(going, queue)
+    assert [take(queue.take_any(), queue) for _ in range(2)] == [["custom.second"], ["custom.third"]]
+
+
+def test_runs_that_name_each_other_are_sent_all_the_same() -> None:
+    queue = queue_of(("run.started", ("b", "a")), ("run.started", ("a", "b")), ("custom.a", ("b", "a")))
+    assert [take(queue.take(["a"]), queue) for _ in range(3)] == [
+        ["run.started"],
+        ["run.started"],
+        ["custom.a"],
+    ]
+    assert queue.is_empty
+
+
+def test_a_long_conversation_keeps_no_other_run_waiting() -> None:
+    """Each of its runs goes on from the one before, and all of them wait since the service was away."""
+    turns = [("custom.turn", (f"turn-{number}", f"turn-{number + 1}")) for number in range(4_000)]
+    queue = queue_of(*turns, ("custom.other", ("other",)))
+    assert take(queue.take_any(), queue) == ["custom.turn", "custom.other"]
