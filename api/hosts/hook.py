@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 
 from api.hosts import journal, wording
 from api.hosts.link import Away, HookAnswer, HookRefused, Nonsense, ServiceFailing, post, sign_of_it
-from api.hosts.report import CALL, Report, Unreadable
+from api.hosts.report import CALL, Report, Unreadable, plain, shallow, shortened
 from api.hosts.setup import Setup, SetupError, setup, timeout_of
 from api.hosts.table import NAMES, host
 
@@ -43,8 +43,8 @@ LEAST_SECONDS: Final = 0.4
 """For a question whether the service is there, when there is no time left."""
 REPLAY_SHARE: Final = 0.3
 """Of a hook's time, for what earlier ones could not tell."""
-LONG_TEXT: Final = 20_000
-MOST_NESTED: Final = 40
+SPARE_LEVELS: Final = 100
+"""Of what Python can read at first, so that it can be read again further within."""
 
 
 class HookEnd(NamedTuple):
@@ -153,9 +153,16 @@ class Hook:
             return None
         until = self.clock() + self.time * REPLAY_SHARE
         why: Away = ServiceFailing("what became of earlier calls is not told yet")
+        untaken: dict[str, Away] = {}
 
-        def tell(entry: dict[str, Any]) -> str:
-            return self._told(entry, max(1.0, until - self.clock()))
+        def tell(entry: dict[str, Any]) -> str | None:
+            if entry["host"] not in NAMES or (untaken and not untaken.keys().isdisjoint(_whose(entry))):
+                return None
+            try:
+                return self._told(entry, max(1.0, until - self.clock()))
+            except _Untaken as error:
+                untaken[error.whose] = ServiceFailing(str(error))
+                return None
 
         def goes_on() -> bool:
             return self.clock() < until
@@ -165,13 +172,19 @@ class Hook:
                 self.sleep(BREATH)
         except Away as away:
             why = away
-        except (OSError, ValueError, KeyError, TypeError):
-            return None  # INVARIANT: what is not told stays in the journal
+        except OSError as error:
+            why = ServiceFailing(f"the journal {folder} cannot be written: {error}")
         report = self._report(raw)
-        runs = {report.run_id, report.parent} - {""}
-        return why if any(_run_of(entry) in runs for entry in journal.waiting(folder)) else None
+        runs = {_run(report.run_id), _run(report.parent)} - {""}
+        try:
+            left = map(_whose, journal.waiting(folder))
+            found = next((each for each in left if not runs.isdisjoint(each)), None)
+        except PermissionError:
+            return None  # what another user of the system has left there is not of this run
+        return None if found is None else next(filter(None, map(untaken.get, found)), why)
 
     def _told(self, entry: dict[str, Any], seconds: float) -> str:
+        """Why the service refuses an entry, or nothing. Raises _Untaken, and Away."""
         query = {"callId": entry["callId"], "at": entry["at"]}
         query["decidedOffline"] = "true" if entry["decidedOffline"] else "false"
         whose = self.setup._replace(agent_id=entry["agentId"])
@@ -180,10 +193,12 @@ class Hook:
             told(name, raw, lambda body: post(whose, name, body, min(seconds, ASK_SECONDS), **query))
         except HookRefused as refused:
             if refused.key:
-                raise ServiceFailing(str(refused)) from None
+                raise _Untaken(str(refused), _whose(entry)[0]) from None
             return "" if refused.code == "event_id_conflict" else str(refused)
         except Nonsense as nonsense:
-            raise ServiceFailing(str(nonsense)) from None
+            raise _Untaken(str(nonsense), _whose(entry)[1]) from None
+        except Unreadable as unreadable:
+            return str(unreadable)
         return ""
 
     # In the host's shape -------------------------------------------------------------------------------
@@ -203,12 +218,44 @@ def own_seconds(timeout: float) -> float:
     return max(timeout - 15, timeout * 0.8)
 
 
-def _run_of(entry: Mapping[str, Any]) -> str:
-    """The run that an entry of the journal tells of; empty where nobody can say."""
+class _Untaken(Exception):
+    """An entry of the journal that is not taken, nor refused for what it says, so that it stays, and with it
+    all that are of the same agent or run (`whose`). INVARIANT: it keeps no others waiting: hosts share a
+    journal, and each may have a key for its own agent."""
+
+    def __init__(self, why: str, whose: str) -> None:
+        super().__init__(why)
+        self.whose = whose
+
+
+def _whose(entry: Mapping[str, Any]) -> tuple[str, str]:
+    """Agent and run that an entry of the journal tells of; the run is empty where nobody can say."""
+    agent, name, raw = f"agent {entry['agentId']}", entry["host"], entry["input"].encode()
     try:
-        return host(entry["host"]).read(decoded(entry["input"].encode())).run_id
-    except (Unreadable, KeyError, AttributeError, TypeError, ValueError):
-        return ""
+        return agent, _run(host(name).read(decoded(raw)).run_id if name in NAMES else "")
+    except Unreadable:
+        return agent, ""
+
+
+def _run(run_id: str) -> str:
+    return run_id and f"run {run_id}"
+
+
+def _told_of(name: str, raw: bytes) -> bytes:
+    """An input as it can be read: a tool chooses how deep its output is, and nobody gets around a rule by an
+    output that cannot be read. Of a call nothing is left out, as it is decided by all that it says."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(limit - SPARE_LEVELS)
+    try:
+        decoded(raw)
+    except Unreadable:
+        found = shallow(raw)
+        if host(name).read(decoded(found)).kind == CALL:
+            raise
+        return found
+    finally:
+        sys.setrecursionlimit(limit)
+    return raw
 
 
 def decoded(raw: bytes) -> dict[str, Any]:
@@ -242,29 +289,6 @@ def _with_outputs(name: str, said: Mapping[str, Any], change: Callable[[Any], An
     return json.dumps({key: change(each) if key in outputs else each for key, each in said.items()}).encode()
 
 
-def shortened(value: Any, depth: int = 0) -> Any:
-    """A value with its long texts and lists cut, and what is nested deeply as a text."""
-    if isinstance(value, str) and len(value) > LONG_TEXT:
-        return f"{value[:LONG_TEXT]}... ({len(value)} characters)"
-    if not isinstance(value, dict | list):
-        return value
-    if depth > MOST_NESTED:
-        return plain(value)
-    if isinstance(value, dict):
-        return {name: shortened(item, depth + 1) for name, item in value.items()}
-    return [shortened(item, depth + 1) for item in value[:1_000]]
-
-
-def plain(value: Any) -> str:
-    """A value as one text that every service can read, and that nobody takes for JSON."""
-    try:
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    except RecursionError:
-        text = "nested too deeply"
-    text = text[:LONG_TEXT].encode("utf-8", "replace").decode().replace("\0", "\ufffd")
-    return f"{text} (told as text)"
-
-
 def denied(name: str, raw: bytes, text: str) -> HookEnd:
     """A denial in the host's shape. Where it is not even known what the host asks, also by the exit code."""
     found = host(name)
@@ -284,7 +308,7 @@ def answered(
     raw = raw.removeprefix(BYTE_ORDER_MARK)
     try:
         made = setup(words, environment, host(name).default_timeout)
-        decoded(raw)
+        raw = _told_of(name, raw)
         return Hook(name, made, begun, **how).run(raw)
     except SetupError as error:
         return denied(name, raw, wording.broken(str(error)))

@@ -17,11 +17,12 @@ from typing import Any, Final
 
 WAITING: Final = "waiting.jsonl"
 REFUSED: Final = "refused.jsonl"
-_MEMBERS: Final = frozenset(("host", "agentId", "callId", "at", "decidedOffline", "input"))
+_TEXTS: Final = ("host", "agentId", "callId", "at", "input")
 _NO_ENTRY: Final = "line"
 
-Send = Callable[[dict[str, Any]], str]
-"""Tells the service of one entry; returns why it is refused, or nothing. Raises OSError when it is away."""
+Send = Callable[[dict[str, Any]], str | None]
+"""Tells the service of one entry; returns why it is refused, or nothing; None: it stays. Raises OSError when
+the service is away."""
 
 
 def append(folder: Path, entry: dict[str, Any]) -> None:
@@ -46,17 +47,21 @@ def replay(folder: Path, send: Send, go_on: Callable[[], bool]) -> bool:
     it."""
     with contextlib.suppress(BlockingIOError), _locked(folder, wait=False):
         found = list(_entries(folder / WAITING))
-        told = 0
+        left: list[dict[str, Any]] = []
+        looked_at = 0
         try:
             for entry in found:
                 if not go_on():
                     break
-                if why := send(entry) if _NO_ENTRY not in entry else "it is no entry of the journal":
+                why = send(entry) if _NO_ENTRY not in entry else "it is no entry of the journal"
+                if why is None:
+                    left.append(entry)
+                elif why:
                     _write(folder / REFUSED, {**entry, "refused": why})
-                told += 1
+                looked_at += 1
         finally:
-            if told:
-                _replace(folder / WAITING, found[told:])
+            if looked_at > len(left):
+                _replace(folder / WAITING, [*left, *found[looked_at:]])
         return True
     return False
 
@@ -75,9 +80,9 @@ def _entry(line: bytes) -> dict[str, Any]:
         found = json.loads(line)
     except (ValueError, RecursionError):
         found = None
-    if isinstance(found, dict) and found.keys() >= _MEMBERS:
-        return found
-    return {_NO_ENTRY: line.decode("utf-8", "replace")}
+    said = found if isinstance(found, dict) else {}
+    is_entry = "decidedOffline" in said and all(isinstance(said.get(name), str) for name in _TEXTS)
+    return said if is_entry else {_NO_ENTRY: line.decode("utf-8", "replace")}
 
 
 def _write(path: Path, entry: dict[str, Any]) -> None:

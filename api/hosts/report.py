@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from hashlib import sha256
-from itertools import chain, count
+from itertools import accumulate, chain, count
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -19,6 +19,14 @@ MOST_OF_ID: Final = 200
 """Characters that the service allows an id or the name of a tool."""
 PROBE: Final = "governance.probe"
 """A tool that no host has: a call of it is always denied, which `governance doctor` asks for."""
+
+LONG_TEXT: Final = 20_000
+MOST_NESTED: Final = 40
+MOST_LEVELS: Final = 300
+"""Which JSON may have, so that whoever reads it comes to its end."""
+_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_DEEP: Final = re.compile(rb"\x01+")
+_STEPS: Final = [(each in b"[{") - (each in b"]}") for each in range(256)]
 
 CALL, RESULT, PROMPT, OTHER = "call", "result", "prompt", "other"
 
@@ -201,6 +209,45 @@ def _is_absolute(name: str, value: Any) -> bool:
     if isinstance(value, list):
         return all(_is_absolute(name, each) for each in value)
     return name != "command" and isinstance(value, str) and (value.startswith(_ABSOLUTE) or value[1:2] == ":")
+
+
+def shortened(value: Any, depth: int = 0) -> Any:
+    """A value with its long texts and lists cut, and what is nested deeply as a text."""
+    if isinstance(value, str) and len(value) > LONG_TEXT:
+        return f"{value[:LONG_TEXT]}... ({len(value)} characters)"
+    if not isinstance(value, dict | list):
+        return value
+    if depth > MOST_NESTED:
+        return plain(value)
+    if isinstance(value, dict):
+        return {name: shortened(item, depth + 1) for name, item in value.items()}
+    return [shortened(item, depth + 1) for item in value[:1_000]]
+
+
+def plain(value: Any) -> str:
+    """A value as one text that every service can read, and that nobody takes for JSON."""
+    try:
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        text = "nested too deeply"
+    text = text[:LONG_TEXT].encode("utf-8", "replace").decode().replace("\0", "\ufffd")
+    return f"{text} (told as text)"
+
+
+def shallow(raw: bytes) -> bytes:
+    """JSON without what lies deeper in it than `MOST_LEVELS`."""
+    blank = _STRING.sub(lambda found: b" " * len(found[0]), raw)
+    levels = accumulate(map(_STEPS.__getitem__, blank))
+    # A closing bracket is as deep as what it closes.
+    deep = bytes(
+        level > MOST_LEVELS or (level == MOST_LEVELS and each in b"]}")
+        for level, each in zip(levels, blank, strict=True)
+    )
+    kept, found = 0, list[bytes]()
+    for place in _DEEP.finditer(deep):
+        found += raw[kept : place.start()], b'"nested too deeply"'
+        kept = place.end()
+    return b"".join([*found, raw[kept:]])
 
 
 def parsed(text: str) -> Any:

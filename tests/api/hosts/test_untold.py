@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from api.hosts import journal
 from tests.api.hosts.conftest import Agent
 from tests.harness.agent_host import told
 from tests.harness.receiver import Answer, Received, Receiver
@@ -120,6 +121,95 @@ def test_an_output_that_nobody_takes_keeps_calls_waiting(agent: Make, status: in
         assert "could not decide" in made.call(SEND).text
     made.url = ""
     assert "No sending" in made.call(SEND).text
+
+
+def test_an_agent_whose_key_this_hook_has_not_keeps_no_other_waiting(service: Served, tmp_path: Path) -> None:
+    """Hosts share a journal, and each has a key for its own agent; one of them may not be started again."""
+    made = [
+        Agent(service, host, tmp_path, key=service.key(agent_id=f"agent-{name}")["key"], session=name)
+        for host, name in (("codex", "first"), ("claude-code", "second"))
+    ]
+    for each in made:
+        assert each.call(READ).goes_ahead
+    for each in made:
+        each.url = AWAY
+        assert each.tell("result", READ).code == 0
+        each.url = ""
+    first, second = made
+    assert second.call().goes_ahead
+    assert "No sending" in second.call(SEND).text
+    assert len(journal.waiting(tmp_path / "journal" / "hooks")) == 1
+    assert "No sending" in first.call(SEND).text
+    assert journal.waiting(tmp_path / "journal" / "hooks") == []
+
+
+def test_what_a_proxy_does_not_take_of_one_run_keeps_no_other_waiting(agent: Make, service: Served) -> None:
+    made = agent("claude-code")
+
+    def plan(request: Received) -> Answer:
+        return Answer(418, b"{}") if b"odd words" in request.body else passed_on(request, service)
+
+    with Receiver(plan) as proxy:
+        made.url = f"http://{proxy.place}"
+        assert made.call(READ).goes_ahead
+        made.hook(told_with("odd words", made))
+        other = Agent(service, "claude-code", made.folder, url=AWAY)
+        other.tell("prompt")
+        other.url = made.url
+        assert other.call().goes_ahead
+        assert "could not decide" in made.call().text
+
+
+def test_a_journal_that_cannot_be_written_lets_nothing_by(
+    reading: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the disk is full, and the service takes the first of what waits and not the second."""
+    reading.url = AWAY
+    reading.tell("prompt")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    def plan(request: Received) -> Answer:
+        if b"UserPromptSubmit" in request.body:
+            return Answer(429, b'{"code": "rate_limited", "detail": "too much"}')
+        return passed_on(request, reading.service)
+
+    monkeypatch.setattr(journal, "_replace", full)
+    with Receiver(plan) as busy:
+        reading.url = f"http://{busy.place}"
+        assert "No space left" in reading.call().text
+
+
+@pytest.mark.parametrize("change", [{"input": 5}, {"at": None}, {"agentId": 5}, {"host": "emacs"}])
+def test_an_entry_that_nobody_can_tell_stops_none_behind_it(
+    reading: Agent, change: dict[str, object]
+) -> None:
+    (file,) = (reading.folder / "journal" / "hooks").glob("waiting.jsonl")
+    line = file.read_text()
+    file.write_text(f"{json.dumps(json.loads(line) | change)}\n{line}")
+    assert "No sending" in reading.call(SEND).text
+
+
+@pytest.mark.parametrize("levels", [301, 985, 5_000])
+@pytest.mark.parametrize("is_away", [False, True])
+def test_an_output_of_many_levels_gets_around_no_label(agent: Make, levels: int, is_away: bool) -> None:
+    """A server chooses how deep its answer is."""
+    made = agent("claude-code")
+    assert made.call(READ).goes_ahead
+    made.url = AWAY if is_away else ""
+    deep = told_with("deep", made).replace(b'"deep"', b"[" * levels + b"]" * levels)
+    assert made.hook(deep).code == 0
+    made.url = ""
+    assert "No sending" in made.call(SEND).text
+
+
+def test_of_a_call_nothing_is_left_out(agent: Make) -> None:
+    made = agent("claude-code")
+    raw = told("claude-code", "call", session=made.session, call="c-1", command="@")
+    found = made.hook(raw.replace(b'"@"', b"[" * 1_500 + b"]" * 1_500))
+    assert found.code == 2
+    assert "runId" not in made.run
 
 
 def told_with(output: str, made: Agent) -> bytes:
