@@ -99,27 +99,30 @@ class Sequences:
     def _that_may_match(self) -> frozenset[str]:
         """The policies that may match at all: those whose sequence begins somewhere."""
         waiting = {each for each, asked in self._asked.items() if asked.needed or self._after_policy(each)}
-        found = {each for each in self._asked if each not in waiting}
-        grew = True
-        while grew:
-            ready = {each for each in waiting if self._is_met(each, found)}
-            grew = bool(ready)
-            found |= ready
-            waiting -= ready
+        awaited = {self._after_policy(each) for each in waiting}
+        found, happened, given = set[str](), set[str](), set[str]()
+        fresh = self._asked.keys() - waiting
+        while fresh:
+            found |= fresh
+            for each in fresh:
+                labels = self._rules[each].policy.labels
+                if (labels or each in awaited) and self._may_match(each):
+                    happened.add(each)
+                    given.update(labels)
+            fresh = {each for each in waiting if self._is_met(each, happened, given)}
+            waiting -= fresh
         return frozenset(found)
 
     def _after_policy(self, policy_id: str) -> str | None:
         after = self._rules[policy_id].policy.after
         return after.name if after is not None and after.kind == "policy" else None
 
-    def _is_met(self, policy_id: str, found: set[str]) -> bool:
-        """Whether what it waits for may have happened by the policies that were found."""
+    def _is_met(self, policy_id: str, happened: set[str], given: set[str]) -> bool:
+        """Whether what it waits for may have happened: these policies matched, and gave these labels."""
         before = self._after_policy(policy_id)
-        if before is not None and not (before in found and self._may_match(before)):
+        if before is not None and before not in happened:
             return False
-        needed = self._asked[policy_id].needed
-        givers = ([giver for label in labels for giver in self._givers.get(label, ())] for labels in needed)
-        return all(any(giver in found and self._may_match(giver) for giver in each) for each in givers)
+        return not any(labels.isdisjoint(given) for labels in self._asked[policy_id].needed)
 
     def _may_match(self, policy_id: str) -> bool:
         rule = self._rules[policy_id]
