@@ -134,9 +134,10 @@ class Deciding:
     # Reports --------------------------------------------------------------------------------------
 
     def flush(self, line: Sequence[str] | None, deadline: float) -> Flow[None]:
-        """Send what is queued, for these runs or for all, until it has arrived. Raises NoAnswer."""
+        """Send what is queued by now, for these runs or for all, until it has arrived. Raises NoAnswer."""
+        until = self._queue.newest
         while True:
-            taken = self._queue.take_any() if line is None else self._queue.take(line)
+            taken = self._queue.take_any() if line is None else self._queue.take(line, until)
             if isinstance(taken, Future):
                 yield from self._joined(taken, deadline)
             elif not taken.reports:

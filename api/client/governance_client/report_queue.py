@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import islice
@@ -68,6 +68,11 @@ class Flight:
     done: Future[None] = field(default_factory=Future)
 
     @property
+    def number(self) -> int:
+        """Of the report that was queued first."""
+        return self.reports[0].number
+
+    @property
     def runs(self) -> set[str]:
         return {report.event.run_id for report in self.reports}
 
@@ -90,14 +95,22 @@ class ReportQueue:
             self._append(event, settled)
         self._on_added()
 
-    def take(self, line: Collection[str]) -> Flight | Future[None]:
-        """What is queued for these runs, to be sent next; while that is being sent, what to wait for."""
+    @property
+    def newest(self) -> int:
+        """The number of the report that was queued last."""
         with self._lock:
-            line = self._with_those_before(line)
+            return self._number
+
+    def take(self, line: Collection[str], until: int) -> Flight | Future[None]:
+        """What is queued for these runs up to a number, to be sent next; while that is being sent, what to
+        wait for. INVARIANT: it is no more than that, since a run may report without end."""
+        with self._lock:
+            line = self._with_those_before(line, until)
             for run_id in line:
-                if (flight := self._flying.get(run_id)) is not None:
+                if (flight := self._flying.get(run_id)) is not None and flight.number <= until:
                     return flight.done
-            return self._take([each for run_id in line for each in self._pending.get(run_id, ())])
+            waiting = [each for run_id in line for each in self._pending.get(run_id, ())]
+            return self._take([each for each in waiting if each.number <= until])
 
     def take_any(self) -> Flight | Future[None]:
         """The same of any run of which nothing is being sent."""
@@ -152,7 +165,7 @@ class ReportQueue:
         """Queue an event once it is kept, together with what is queued or being sent before it and not kept
         yet. Raises what `keep` raises; nothing is queued then."""
         with self._lock:
-            line = self._with_those_before(event.line)
+            line = self._with_those_before(event.line, self._number)
             flights = {flight for run_id in line if (flight := self._flying.get(run_id)) is not None}
             flying = [each for flight in flights for each in flight.reports if each.event.run_id in line]
             before = flying + [each for run_id in line for each in self._pending.get(run_id, ())]
@@ -165,12 +178,14 @@ class ReportQueue:
 
     # With the lock --------------------------------------------------------------------------------
 
-    def _with_those_before(self, line: Collection[str]) -> Collection[str]:
-        """These runs, and those that the reports which wait for them come behind."""
+    def _with_those_before(self, line: Collection[str], until: int) -> Collection[str]:
+        """These runs, and those that the reports which wait for them, up to a number, come behind."""
         found = dict.fromkeys(line)
         going = list(found)
         for run_id in going:  # which grows meanwhile
             for report in self._pending.get(run_id, ()):
+                if report.number > until:
+                    break
                 fresh = [each for each in report.event.line if each not in found]
                 found |= dict.fromkeys(fresh)
                 going += fresh
@@ -226,14 +241,20 @@ class ReportQueue:
                     return
 
 
-def _apart(reports: Sequence[QueuedReport], flying: Collection[str]) -> Iterator[QueuedReport]:
+def _apart(reports: Sequence[QueuedReport], flying: Mapping[str, Flight]) -> Iterator[QueuedReport]:
     """Those that come behind none of another run among them, or of one that is being sent: it may have to be
     told again, and a run that begins meanwhile has nothing of it. INVARIANT: of each run the first ones, as
     two reports of one run may name different ones before it."""
-    going, waiting = set[str](), set(flying)
+    going, waiting = set[str](), set[str]()
     for report in reports:
         *before, run_id = report.event.line
-        if run_id in waiting or any(each in going or each in waiting for each in before):
+        sent = (flying.get(each) for each in before)
+        if (
+            run_id in flying
+            or run_id in waiting
+            or any(each in going or each in waiting for each in before)
+            or any(flight is not None and flight.number < report.number for flight in sent)
+        ):
             waiting.add(run_id)
         else:
             going.add(run_id)

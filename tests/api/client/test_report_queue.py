@@ -29,7 +29,7 @@ def take(flight: object, queue: ReportQueue) -> list[str]:
 def test_a_start_that_waits_for_another_run_is_not_overtaken_by_its_own_run() -> None:
     """As from the journal, where the start alone says which run it goes on from."""
     queue = queue_of(("custom.before", ("before",)))
-    going = queue.take(["before"])
+    going = queue.take(["before"], queue.newest)
     queue.add(event("run.started", ("before", "run"), "payer", {}))
     queue.add(event("tool.called", ("run",), "payer", {}))
     queue.add(event("custom.other", ("other",), "payer", {}))
@@ -42,7 +42,7 @@ def test_a_start_that_waits_for_another_run_is_not_overtaken_by_its_own_run() ->
 
 def test_a_run_waits_for_one_before_it_that_waits_itself() -> None:
     queue = queue_of(("custom.first", ("first",)))
-    going = queue.take(["first"])
+    going = queue.take(["first"], queue.newest)
     queue.add(event("custom.second", ("first", "second"), "payer", {}))
     queue.add(event("custom.third", ("second", "third"), "payer", {}))
     assert not isinstance(queue.take_any(), Flight)
@@ -52,7 +52,7 @@ def test_a_run_waits_for_one_before_it_that_waits_itself() -> None:
 
 def test_runs_that_name_each_other_are_sent_all_the_same() -> None:
     queue = queue_of(("run.started", ("b", "a")), ("run.started", ("a", "b")), ("custom.a", ("b", "a")))
-    assert [take(queue.take(["a"]), queue) for _ in range(3)] == [
+    assert [take(queue.take(["a"], queue.newest), queue) for _ in range(3)] == [
         ["run.started"],
         ["run.started"],
         ["custom.a"],
@@ -65,3 +65,18 @@ def test_a_long_conversation_keeps_no_other_run_waiting() -> None:
     turns = [("custom.turn", (f"turn-{number}", f"turn-{number + 1}")) for number in range(4_000)]
     queue = queue_of(*turns, ("custom.other", ("other",)))
     assert take(queue.take_any(), queue) == ["custom.turn", "custom.other"]
+
+
+def test_a_run_that_reports_without_end_keeps_no_question_waiting() -> None:
+    queue = queue_of(("custom.first", ("run",)), ("run.started", ("run", "part")))
+    until = queue.newest
+    for _ in range(2):
+        flight = queue.take(["run", "part"], until)
+        queue.add(event("custom.later", ("run",), "payer", {}))
+        assert take(flight, queue) in (["custom.first"], ["run.started"])
+        later = queue.take(["run"], queue.newest)
+        assert kinds(later)[0] == "custom.later"
+        queue.add(event("custom.later", ("run",), "payer", {}))
+        assert kinds(queue.take(["run"], until)) == []
+        queue.put_back(later)
+    assert kinds(queue.take(["run", "part"], until)) == []
