@@ -43,6 +43,8 @@ LEAST_SECONDS: Final = 0.4
 """For a question whether the service is there, when there is no time left."""
 REPLAY_SHARE: Final = 0.3
 """Of a hook's time, for what earlier ones could not tell."""
+MOST_UNTAKEN: Final = 5
+"""Agents and runs of which it is tried in vain to tell."""
 SPARE_LEVELS: Final = 100
 """Of what Python can read at first, so that it can be read again further within."""
 
@@ -162,6 +164,8 @@ class Hook:
                 return self._told(entry, max(1.0, until - self.clock()))
             except _Untaken as error:
                 untaken[error.whose] = ServiceFailing(str(error))
+                if len(untaken) > MOST_UNTAKEN:
+                    raise untaken[error.whose] from None  # it is not one entry that is refused
                 return None
 
         def goes_on() -> bool:

@@ -160,6 +160,18 @@ def test_what_a_proxy_does_not_take_of_one_run_keeps_no_other_waiting(agent: Mak
         assert "could not decide" in made.call().text
 
 
+def test_where_nothing_is_taken_it_is_not_tried_for_all_that_waits(agent: Make, service: Served) -> None:
+    """As where something else answers under the address of the service."""
+    for _ in range(20):
+        agent("claude-code", url=AWAY).tell("prompt")
+    with Receiver(lambda _: Answer(418, b"{}")) as other:
+        made = agent("claude-code", url=f"http://{other.place}")
+        assert "could not decide" in made.call().text
+        assert len(other.requests) < 10
+    assert Agent(service, "claude-code", made.folder).call().goes_ahead
+    assert journal.waiting(made.folder / "journal" / "hooks") == []
+
+
 def test_a_journal_that_cannot_be_written_lets_nothing_by(
     reading: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
