@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.support import Console, decide, hold_time, line_to, link, row
+from tests.browser.support import POLICIES, Console, decide, hold_time, line_to, link, row
 from tests.browser.test_approvals import expect_agents, pane
 from tests.browser.test_looks import readable
+from tests.harness.running_service import Served
 
 pytestmark = pytest.mark.browser
 
@@ -92,6 +94,34 @@ def test_evaluations_of_another_subject_or_action_are_decided_apart(console: Con
     expect(page.locator(".items .sentence")).to_have_text([f"2 × {said[0]}", *said[2:]])
     decide(page, "Approve all 2")
     expect(page.locator(".items li")).to_have_count(2)
+
+
+LABEL_OUTSIDE = {
+    "name": "Label what has looked outside",
+    "action": "allow",
+    "enabled": True,
+    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "look_outside"}],
+    "labels": {"add": ["untrusted-content"]},
+}
+
+
+def test_the_same_call_of_a_run_that_was_asked_or_has_read_something_else_is_decided_apart(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """What differs stands in no list, and who looks at one of them does not see it of the other."""
+    with Served(tmp_path, (*POLICIES, LABEL_OUTSIDE)) as service, Console(service, browser) as console:
+        look = {"toolCallId": "look", "toolName": "look_outside", "inputPayload": {}}
+        console.post("tool.called", look, run="led", agent="clerk")
+        console.post("run.started", {"task": "Summarise the page"}, run="other-task", agent="clerk")
+        plain = [console.hold(run=run) for run in ("plain", "plain-too")]
+        alone = [console.hold(run=run) for run in ("led", "other-task")]
+        page = console.reviewer()
+        expect(page.locator(".items .sentence")).to_have_text(["2 × Pay 120", "Pay 120", "Pay 120"])
+        decide(page, "Approve all 2")
+        expect(page.locator(".items li")).to_have_count(2)
+        found = [console.approval(each) for each in (*plain, *alone)]
+        assert [each["status"] for each in found] == ["approved"] * 2 + ["pending"] * 2
+        assert [each.get("labels") for each in found] == [None, None, ["untrusted-content"], None]
 
 
 def test_of_identical_calls_one_alone_can_be_decided(console: Console) -> None:

@@ -192,6 +192,8 @@ def describe_approval(caller: Caller, approval_id: str) -> dict[str, Any] | None
         "matchedPolicies": msgspec.json.decode(matched),
         "policyRevision": revision,
     }
+    if labels := run.get("labels"):
+        approval["labels"] = labels
     if user := facts.get("user"):
         approval["user"] = {name: user[name] for name in ("id", "email") if name in user}
     if delegation := facts.get("delegation"):
