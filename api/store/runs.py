@@ -281,6 +281,8 @@ def _call(row: CallTable, body: bytes | None, whole: bool) -> dict[str, Any]:
         call["blockedReason"] = row.blocked_reason or row.reason
     if row.approval_id is not None:
         call["approvalId"] = row.approval_id
-    if row.output is not None and whole:
+    if not whole:
+        call["leftOut"] = True
+    elif row.output is not None:
         call["outputPayload"] = msgspec.Raw(row.output.encode())
     return call

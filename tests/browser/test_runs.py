@@ -7,6 +7,7 @@ import json
 import pytest
 from playwright.sync_api import Page, expect
 
+from api.store import runs as stored_runs
 from tests.browser.support import Console
 
 pytestmark = pytest.mark.browser
@@ -40,6 +41,23 @@ def test_a_viewer_sees_what_agents_do_as_they_do_it(console: Console) -> None:
     expect(page.get_by_role("navigation")).not_to_contain_text("Approvals")
     page.go_back()
     expect(page.get_by_label("Agent")).to_have_value("clerk")
+
+
+def test_what_is_too_large_to_be_shown_is_not_said_to_be_gone(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent that fills its run would have what it does next look like a call whose time was over."""
+    monkeypatch.setattr(stored_runs, "MOST_PAYLOAD_BYTES", 100_000)
+    for number, text in enumerate(("x" * 100_000, "all of it")):
+        call = {"toolCallId": f"c-{number}", "toolName": "look", "inputPayload": {"text": text}}
+        console.post("tool.called", call, run="run-1", agent="clerk")
+        done = {"toolCallId": f"c-{number}", "outputPayload": {}}
+        console.post("tool.completed", done, run="run-1", agent="clerk")
+    page = entered(console, "/runs/run-1")
+    last = page.get_by_role("list", name="Tool calls").get_by_role("listitem").last
+    last.get_by_text("Details").click()
+    expect(last).to_contain_text("Too large to be shown here")
+    expect(page.locator(".missing")).not_to_contain_text("no output")
 
 
 def test_the_timeline_of_a_run(console: Console) -> None:

@@ -11,6 +11,7 @@ import { STATUS, TONE } from "./words.js";
 
 /** Characters of a run whose calls are all written out; of a longer one each is when its details are opened. */
 const MOST_AT_ONCE = 1_000_000;
+const LEFT_OUT = "Too large to be shown here with the calls before it, as is what came of it. GET /v1/runs/:id gives it with a smaller limit.";
 const FLAGS = {
   enforcement_gap: "Ran against the decision",
   after_run_ended: "Asked after the run had ended",
@@ -38,7 +39,7 @@ export function timeline(content, context, signal) {
     const trees = exact.member(exact.read(text), "toolCalls").items;
     const total = callsOf(run);
     head.replaceChildren(...facts(run));
-    const unreported = run.toolCalls.filter((call) => call.status === "allowed" && call.completedAt && call.outputPayload === undefined).length;
+    const unreported = run.toolCalls.filter((call) => call.status === "allowed" && call.completedAt && call.outputPayload === undefined && !call.leftOut).length;
     const told = [
       !run.task && "The run has no task: nothing tells what it was asked to do.",
       unreported > 0 && `${unreported} ${unreported === 1 ? "call has" : "calls have"} reported no output, so what they read is not known.`,
@@ -79,7 +80,7 @@ export function timeline(content, context, signal) {
     const came = call.completion === "failed" ? "failed" : call.completedAt ? "done" : call.status === "allowed" ? "not reported yet" : "";
     const details = el("details", { open }, el("summary", {}, "Details"));
     const fill = () => details.append(...[
-      payloadOf("Called with", exact.member(tree, "inputPayload"), "The payload is no longer kept here."),
+      payloadOf("Called with", exact.member(tree, "inputPayload"), call.leftOut ? LEFT_OUT : "The payload is no longer kept here."),
       call.outputPayload !== undefined && payloadOf("What came of it", exact.member(tree, "outputPayload")),
       Object.keys(call.asserted).length > 0 && payloadOf("In the agent’s own words, not verified", exact.member(tree, "asserted")),
       el("p.links", {},

@@ -41,6 +41,7 @@ def test_what_agents_assert_of_calls_is_bounded(
         assert [call["asserted"] == said for call in calls] == [True] * 3 + [False] * 5
         size = len('"since"{"goal":""}') + 150_000
         assert [call["asserted"] for call in calls[3:]] == [{"bytes": size}] * 5
+        assert ["leftOut" in call for call in calls] == [False] * 3 + [True] * 5
         assert all(call["keyId"] for call in calls)
 
     played(tmp_path, database_url, steps)
