@@ -17,12 +17,13 @@ from typing import Any, Final
 from engine.derived.amount import names_amount
 from engine.derived.derivation import Derivation
 from engine.derived.evaluated import asked_as
+from engine.derived.provenance import TargetArgument
 from engine.derived.shell_commands import ARGUMENTS, PROSE, shell_commands
 from engine.derived.tools import Tools, of_tool
 from engine.fields.computed import DERIVED, UNREADABLE
 from engine.fields.scalars import number_of, shorten, text_of
 from engine.fields.words import word_set
-from engine.flow.memory import RunMemory
+from engine.flow.memory import WORST, RunMemory
 from engine.model import BEFORE, Json, ToolCall
 
 MOST_LISTED: Final = 20
@@ -83,8 +84,16 @@ def _targets(derivation: Derivation, more: dict[str, int]) -> list[dict[str, str
     if not known:
         return [_target(path, value) for path, value in arguments[:MOST_LISTED]]
     return [
-        _target(each.path, each.value) | {"source": each.source} for each in derivation.targets[:MOST_LISTED]
+        _target(each.path, each.value) | {"source": each.source}
+        for each in _most_doubtful(derivation.targets)
     ]
+
+
+def _most_doubtful(targets: Sequence[TargetArgument]) -> list[TargetArgument]:
+    """Those that are listed, in their order. INVARIANT: none whose value only outsiders named, or nobody, is
+    left out for one that the task or a trusted output named."""
+    worst = sorted(range(len(targets)), key=lambda at: -WORST[targets[at].source])[:MOST_LISTED]
+    return [targets[at] for at in sorted(worst)]
 
 
 def _target(path: Sequence[str], value: Json) -> dict[str, str]:

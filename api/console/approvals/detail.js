@@ -94,13 +94,15 @@ function ending(approval, me) {
 // Where the values that matter were first seen in the run, where a policy asks for that.
 function origins(approval) {
   const targets = (approval.about?.targets ?? []).filter((target) => target.source);
+  const more = approval.about?.more?.targets;
   if (!targets.length) return null;
   return el("section", { "aria-labelledby": "origins-title" },
     el("h3", { id: "origins-title" }, "Where its values come from"),
     el("dl.origins", {}, targets.map((target) => [
       el("dt", {}, said(target.path)),
       el("dd", {}, said(target.value), " ",
-        el(`span.note.${{ task: "good", trusted: "good" }[target.source] ?? "warn"}`, {}, sourceOf(target.source)))])));
+        el(`span.note.${{ task: "good", trusted: "good" }[target.source] ?? "warn"}`, {}, sourceOf(target.source)))])),
+    more && el("p.hint", {}, `and ${more.toLocaleString("en")} more, none of them more doubtful than these`));
 }
 
 // Everything the agent says for itself. It may be wrong, or have been talked into it.

