@@ -13,7 +13,7 @@ from typing import Any, Final
 from engine.derived.facts import MISSING
 from engine.errors import ConditionError
 from engine.fields.pattern import compile_pattern
-from engine.fields.scalars import number_of, shorten, text_of, whole
+from engine.fields.scalars import number_of, shorten, text_of, texts_of, whole
 from engine.model import Json
 
 MAX_DEPTH: Final = 64
@@ -52,8 +52,8 @@ def only_texts(values: Iterable[Json]) -> bool:
 
 
 class Choices:
-    """Values that another may equal. When exactly one of the two is a text, it is compared with the JSON text
-    of the other, if that is a number, boolean or null."""
+    """Values that another may equal. When exactly one of the two is a text, it is compared with the texts of
+    the other, if that is a number, boolean or null."""
 
     __slots__ = ("_numbers", "_others", "_strings", "_texts")
 
@@ -86,7 +86,9 @@ class Choices:
             return any(json_equal(choice, value) for choice in self._others)
         if isinstance(value, bool) or value is None:
             return text_of(value) in self._strings or any(choice is value for choice in self._others)
-        return value in self._numbers or (bool(self._strings) and text_of(value) in self._strings)
+        if value in self._numbers:
+            return True
+        return bool(self._strings) and any(text in self._strings for text in texts_of(value))
 
 
 def _compact(values: set[Any]) -> Collection[Any]:

@@ -290,7 +290,8 @@ _EQUALS = Operator(
     _hint_equals,
     _witness_equals,
     "equal to %s",
-    "is this value; a text also equals the number, boolean or null that reads the same",
+    "is this value; a text also equals the number, boolean or null that reads the same:"
+    " `22.0` reads as `22`, too",
     at_once=_in_at_once,
 )
 _IN = Operator(

@@ -19,7 +19,7 @@ from engine.derived.tools import NO_TOOLS, Tools, of_tool
 from engine.fields.computed import MEMBERS, TOOL
 from engine.fields.json_text import Unread, opened, strings_in
 from engine.fields.paths import Path
-from engine.fields.scalars import keys_of, numbers_of, text_of, value_keys, whole
+from engine.fields.scalars import keys_of, numbers_of, texts_of, value_keys, whole
 from engine.flow.memory import RunMemory
 from engine.model import Json
 
@@ -295,5 +295,5 @@ def _texts(ends: tuple[Json, ...], looked_into: bool = False) -> list[str]:
         elif isinstance(value, list):
             stack.extend(reversed(value))
         elif value is not None:
-            texts.append(text_of(value))
+            texts += texts_of(value)
     return texts

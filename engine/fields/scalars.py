@@ -14,6 +14,8 @@ from typing import Final
 from engine.model import Json
 
 MAX_NUMERIC_TEXT: Final = 400
+WRITTEN_OUT: Final = 1e21
+"""Whole numbers from here on are written with an exponent, by us and in JavaScript."""
 
 _HALF = re.compile("[\ud800-\udfff]")
 _HALVES = re.compile("[\ud800-\udbff][\udc00-\udfff]")
@@ -31,6 +33,14 @@ def text_of(scalar: Json) -> str:
         return repr(scalar)
     except ValueError:  # an integer of more digits than the runtime agrees to write
         return hex(scalar)
+
+
+def texts_of(scalar: Json) -> tuple[str, ...]:
+    """All that a scalar reads as: its text, and of a whole number that is written with a point or an exponent
+    that of its integer. Whoever sends `22.0` means 22, and most that read it take it for that."""
+    if scalar.__class__ is float and abs(scalar) < WRITTEN_OUT and scalar.is_integer():
+        return (text_of(scalar), str(int(scalar)))
+    return (text_of(scalar),)
 
 
 def value_keys(value: Json) -> tuple[str, ...]:
