@@ -134,6 +134,16 @@ def test_keys_are_shown_in_the_order_in_which_they_were_sent(console: Console) -
     )
 
 
+def test_keys_that_objects_have_by_themselves_are_shown_as_keys(console: Console) -> None:
+    said = {"constructor": "one", "toString": "two"}
+    page = console.reviewer(console.hold(agentContext=said))
+    expect(page.locator(".words dt")).to_have_text(["constructor", "toString"])
+    mail = {"to": "bob@corp.example", "subject": "Hi", "body": "x", "constructor": "y"}
+    page = console.reviewer(console.hold(payload=mail, agent="mailer"))
+    page.locator(".items button").filter(has_text="bob").click()
+    expect(page.locator(".form.mail dt")).to_have_text(["To", "Subject", "constructor"])
+
+
 HIDDEN = {
     "right-to-left override": "invoice\u202efdp.exe",
     "isolates": "a\u2066b\u2069",

@@ -137,6 +137,8 @@ def _lines(approval: dict[str, Any]) -> Iterator[str]:
     yield from (f"  {name}: {_line(approval[name])}" for name in names if approval.get(name) is not None)
     if user := approval.get("user"):
         yield f"  user: {_line(user.get('email') or user['id'])}"
+    if approval.get("labels"):
+        yield f"  labels: {json_text(approval['labels'], None)}"
     if approval["status"] != "pending":
         ends = ("resolvedAt", "resolvedBy", "actor", "decisionReason", "halted")
         yield from (f"  {name}: {_line(approval[name])}" for name in ends if approval.get(name) is not None)

@@ -7,7 +7,7 @@ import { pieces } from "../marks.js";
 import { foldOf } from "../runs/payload.js";
 import { said, visible } from "../text.js";
 
-const MAIL = { to: "To", cc: "Cc", bcc: "Bcc", recipient: "To", recipients: "To", subject: "Subject", body: "", text: "", message: "", content: "", html: "" };
+const MAIL = { __proto__: null, to: "To", cc: "Cc", bcc: "Bcc", recipient: "To", recipients: "To", subject: "Subject", body: "", text: "", message: "", content: "", html: "" };
 const SQL = /('(?:[^']|'')*'|--[^\n]*|\/\*[\s\S]*?(?:\*\/|$))|\b(select|from|where|insert|into|values|update|set|delete|drop|truncate|alter|create|table|grant|revoke|join|left|right|inner|outer|on|and|or|not|null|in|like|limit|order|group|by|having|union|all|as|with|returning|distinct|exists|between|is|case|when|then|else|end|index|view|database|schema|cascade|begin|commit|rollback)\b/gi;
 /** Elements made of one text. */
 const MOST_MADE = 2_000;

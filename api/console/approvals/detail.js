@@ -17,7 +17,7 @@ const ACTIONS = { block: "blocks", require_approval: "asks for approval", warn: 
 const MOST_OF_TASK = 240;
 /** Characters of its run that are looked through for hosts. */
 const MOST_READ = 8_000_000;
-const LABELS = { goal: "Goal", reasoning: "Reasoning", conversationId: "Conversation" };
+const LABELS = { __proto__: null, goal: "Goal", reasoning: "Reasoning", conversationId: "Conversation" };
 
 /**
  * The answer of GET /v1/approvals/:id (`text`) as `{nodes, tell(run)}`; `tell` adds what its run is, once that is known.
