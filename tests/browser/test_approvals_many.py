@@ -66,6 +66,7 @@ def test_identical_calls_are_one_row_and_decided_together(console: Console) -> N
     expect(page.locator(".items .sentence")).to_have_text(["3 × Pay 9", "Pay 9"])
     page.get_by_text("3 calls wait that are the same to the letter").click()
     expect(page.locator(".same li")).to_have_count(3)
+    expect(page.get_by_role("button", name="Approve all 3")).to_be_enabled()
     readable(page)
     decide(page, "Approve all 3")
     expect(page.get_by_role("log")).to_have_text(re.compile("Approved: 3 × payments.send of clerk."))
@@ -122,6 +123,26 @@ def test_the_same_call_of_a_run_that_was_asked_or_has_read_something_else_is_dec
         found = [console.approval(each) for each in (*plain, *alone)]
         assert [each["status"] for each in found] == ["approved"] * 2 + ["pending"] * 2
         assert [each.get("labels") for each in found] == [None, None, ["untrusted-content"], None]
+
+
+def test_what_was_meant_for_one_call_is_not_done_to_those_that_have_come_since(console: Console) -> None:
+    """An agent may ask for the same at any moment, also when the reviewer has begun to click."""
+    console.hold()
+    page = console.reviewer()
+    approve = page.get_by_role("button", name="Approve", exact=True)
+    expect(approve).to_be_enabled()
+    page.evaluate(
+        """() => {
+            const button = document.querySelector("button.approve");
+            new MutationObserver(() => button.textContent.includes("all 3") && button.click())
+                .observe(button, { childList: true, subtree: true, characterData: true });
+        }"""
+    )
+    console.hold(), console.hold()
+    expect(page.get_by_role("button", name="Approve all 3", exact=True)).to_be_visible()
+    expect(page.get_by_role("region", name="On its way")).to_be_hidden()
+    decide(page, "Approve all 3")
+    expect(page.locator(".items li")).to_have_count(0)
 
 
 def test_of_identical_calls_one_alone_can_be_decided(console: Console) -> None:

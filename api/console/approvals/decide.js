@@ -4,7 +4,8 @@
 import { el } from "../dom.js";
 import { makeAgain } from "./again.js";
 
-/** After a decision the buttons wait this long for the next one: a second click was meant for the one before. */
+/** After a decision the buttons wait this long for the next one: a second click was meant for the one before. So do they,
+ * and Enter, when a decision would be for more calls than a moment ago. */
 const GRACE = 700;
 const LONGEST_REASON = 2000;
 
@@ -15,6 +16,7 @@ export function makeDecision(onresolve) {
   let coming = false; // another approval is on its way into view
   let busy = false; // a decision is on its way
   let resting = false; // the buttons wait, after one that went well
+  let grown = null; // the timer while more calls are decided together than the reviewer may have seen
   let halted = false; // a halt covers the call
   let count = 1; // how many calls are the same
 
@@ -61,13 +63,13 @@ export function makeDecision(onresolve) {
   function mark() {
     // Not `disabled`, which would take the focus away.
     for (const [verb, button] of Object.entries(buttons)) {
-      button.setAttribute("aria-disabled", String(coming || busy || resting || (halted && verb === "approve")));
+      button.setAttribute("aria-disabled", String(coming || busy || resting || grown !== null || (halted && verb === "approve")));
     }
     reason.readOnly = busy;
   }
 
   function decide(verb) {
-    if (coming || busy || (halted && verb === "approve")) return;
+    if (coming || busy || grown !== null || (halted && verb === "approve")) return;
     const grant = verb === "approve" ? again.terms() : null;
     if (grant !== undefined) onresolve(verb, reason.value.trim(), all(), grant);
   }
@@ -89,7 +91,12 @@ export function makeDecision(onresolve) {
     },
     /** How many calls are known to be the same, this one among them. */
     setCount(number) {
+      if (number > count && together.checked) {
+        clearTimeout(grown);
+        grown = setTimeout(() => { grown = null; mark(); }, GRACE);
+      }
       count = number;
+      mark();
       allOf.hidden = count < 2;
       allOf.lastChild.textContent = `Decide all ${count} identical calls`;
       name();
