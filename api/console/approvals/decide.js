@@ -4,8 +4,8 @@
 import { el } from "../dom.js";
 import { makeAgain } from "./again.js";
 
-/** After a decision the buttons wait this long for the next one: a second click was meant for the one before. So do they,
- * and Enter, when a decision would be for more calls than a moment ago. */
+/** After a decision the buttons wait this long for the next one: a second click was meant for the one before. And
+ * where there are more to decide than a moment ago, so does Enter. */
 const GRACE = 700;
 const LONGEST_REASON = 2000;
 
@@ -16,7 +16,7 @@ export function makeDecision(onresolve) {
   let coming = false; // another approval is on its way into view
   let busy = false; // a decision is on its way
   let resting = false; // the buttons wait, after one that went well
-  let grown = null; // the timer while more calls are decided together than the reviewer may have seen
+  let grown = 0; // a timer, while the reviewer may not have seen that more are the same
   let halted = false; // a halt covers the call
   let count = 1; // how many calls are the same
 
@@ -46,6 +46,7 @@ export function makeDecision(onresolve) {
   const node = el("form", { "aria-label": "Your decision", onsubmit: (event) => event.preventDefault() },
     title, why, el("label", { htmlFor: "reason" }, "Reason"), reason, allOf, again.node, el("div.buttons", {}, buttons.approve, buttons.reject, hint));
 
+  const isOff = (verb) => coming || busy || grown > 0 || (halted && verb === "approve");
   const all = () => count > 1 && together.checked;
 
   function name() {
@@ -63,13 +64,13 @@ export function makeDecision(onresolve) {
   function mark() {
     // Not `disabled`, which would take the focus away.
     for (const [verb, button] of Object.entries(buttons)) {
-      button.setAttribute("aria-disabled", String(coming || busy || resting || grown !== null || (halted && verb === "approve")));
+      button.setAttribute("aria-disabled", String(resting || isOff(verb)));
     }
     reason.readOnly = busy;
   }
 
   function decide(verb) {
-    if (coming || busy || grown !== null || (halted && verb === "approve")) return;
+    if (isOff(verb)) return;
     const grant = verb === "approve" ? again.terms() : null;
     if (grant !== undefined) onresolve(verb, reason.value.trim(), all(), grant);
   }
@@ -93,7 +94,7 @@ export function makeDecision(onresolve) {
     setCount(number) {
       if (number > count && together.checked) {
         clearTimeout(grown);
-        grown = setTimeout(() => { grown = null; mark(); }, GRACE);
+        grown = setTimeout(() => { grown = 0; mark(); }, GRACE);
       }
       count = number;
       mark();

@@ -102,7 +102,7 @@ function origins(approval) {
       el("dt", {}, said(target.path)),
       el("dd", {}, said(target.value), " ",
         el(`span.note.${{ task: "good", trusted: "good" }[target.source] ?? "warn"}`, {}, sourceOf(target.source)))])),
-    more && el("p.hint", {}, `and ${more.toLocaleString("en")} more, none of them more doubtful than these`));
+    more && el("p.hint", {}, `and ${more} more, none more doubtful`));
 }
 
 // Everything the agent says for itself. It may be wrong, or have been talked into it.

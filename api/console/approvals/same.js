@@ -1,7 +1,7 @@
 // Whether calls that look alike in the list are the same to the letter: their payloads are read and compared, with who
-// they are made for, what their runs were asked and have read (labels), and what matched, for which reasons. Only what was
-// found to be the same is decided together. An evaluation of AuthZEN is its subject and action, too, which stand in its
-// context: `alice` may read does not mean that `bob` may delete.
+// they are made for, task and labels of their runs, and what matched and why. Only what is the same is decided together.
+// An evaluation of AuthZEN is its subject and action, too, which stand in its context: that `alice` may read does not mean
+// that `bob` may delete.
 
 import { el, when } from "../dom.js";
 import * as exact from "../exact.js";
@@ -17,11 +17,11 @@ function sameness(text) {
   const tree = exact.read(text);
   const part = (name) => exact.member(tree, name);
   if (part("inputPayload")?.kind !== "object") return null;
-  const asserted = (name) => exact.member(part("asserted"), name);
-  const context = asserted("agentContext");
+  const asserted = part("asserted");
+  const context = exact.member(asserted, "agentContext");
   const evaluated = EVALUATED.every((name) => context?.kind === "object" && exact.member(context, name));
   const policies = part("matchedPolicies").items.flatMap((each) => [exact.member(each, "policyId"), exact.member(each, "reason")]);
-  const parts = [part("inputPayload"), part("user"), part("delegationChain"), evaluated && context, asserted("task"), part("labels"), ...policies];
+  const parts = [part("inputPayload"), part("user"), part("delegationChain"), evaluated && context, exact.member(asserted, "task"), part("labels"), ...policies];
   return JSON.stringify(parts.map((each) => each && exact.write(each)));
 }
 
