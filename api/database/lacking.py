@@ -27,6 +27,7 @@ OWN: Final = frozenset({"schema_migration", "counters", "migratehistory"})
 _UNDEFINED_TABLE: Final = "42P01"
 _UNDEFINED_COLUMN: Final = "42703"
 _NO_RIGHT: Final = "42501"
+_READ_ONLY: Final = "25006"
 _NO_SCHEMA: Final = "3F000"
 _NO_KEY: Final = "42P10"
 """No unique index for an `ON CONFLICT`."""
@@ -207,6 +208,13 @@ def _lacking(error: BaseException) -> str | None:
         return (
             f"refuses the service what it needs ({line}); give its user all rights to the tables again, or"
             " make it their owner, as `pg_restore --no-owner` by that user does"
+        )
+    if state == _READ_ONLY:
+        return (
+            f"takes no writes ({line}): it is a standby, or somebody, such as a provider whose disk is full,"
+            " has made it read-only (`default_transaction_read_only`); name the one that takes writes (of"
+            " several hosts in the address `target_session_attrs=read-write` finds it), or let this one take"
+            " them, and a service that runs goes on by itself"
         )
     if state == _NO_SCHEMA:
         return (

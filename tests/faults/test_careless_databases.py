@@ -58,6 +58,41 @@ def test_a_table_that_is_gone_is_no_fault_of_the_service(
     asyncio.run(play())
 
 
+def test_a_database_that_takes_no_writes_is_told_as_one(
+    tmp_path: Path, postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A standby, or what a provider makes of one whose disk is full: it can be reached well enough."""
+    with psycopg.connect(postgres_url) as outside:
+        name = outside.info.dbname
+    others = f"datname = '{name}' AND pid <> pg_backend_pid()"
+    end = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}"
+
+    async def play() -> None:
+        async with service(tmp_path, postgres_url) as running:
+            assert (await post(running, payment("first"))).status_code == 200
+            await settled(running)
+            do(postgres_url, f'ALTER DATABASE "{name}" SET default_transaction_read_only = on', end)
+            async with asyncio.timeout(20):
+                while "takes no writes" not in (answer := await post(running, payment(1))).text:
+                    refused(answer, 503)
+            assert "target_session_attrs=read-write" in answer.json()["detail"]
+            answer = await running.call("nobody", "GET", "/health")
+            assert answer.status_code == 503 and "takes no writes" in answer.json()["reason"]
+            errors = [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR]
+            assert any("takes no writes" in each for each in errors)
+            do(
+                postgres_url,
+                "SET default_transaction_read_only = off",
+                f'ALTER DATABASE "{name}" RESET default_transaction_read_only',
+            )
+            async with asyncio.timeout(20):
+                while (await post(running, payment(1))).status_code != 200:
+                    pass
+            await intact(running)
+
+    asyncio.run(play())
+
+
 @pytest.mark.parametrize("table", ["lanes", "runs"])
 def test_nothing_is_recorded_in_a_database_that_is_being_restored(
     tmp_path: Path, postgres_url: str, table: str
