@@ -6,6 +6,7 @@ INVARIANT: what is published, delivered or run afterwards is gathered here and g
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from secrets import randbits
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -45,6 +46,10 @@ WORTH_A_HINT = frozenset({"approval", "change", "grant", "halt", "policy", "webh
 
 WATCHED = frozenset(guards.COUNTERS)
 """Counters that events are decided by."""
+NUMBERED: Final = frozenset({"policies"})
+"""Counters whose values count something."""
+LEAP_BITS: Final = 24
+"""Of how far the others leap at most: 2^39 changes fit into a counter."""
 
 
 class Outbox(Protocol):
@@ -201,9 +206,14 @@ class Transaction:
         return self._audit.tip(organisation_id)
 
     def bump(self, name: str) -> int:
-        """Add one to a counter that caches compare with; returns the new value."""
+        """Move a counter that caches compare with; returns the new value.
+
+        INVARIANT: no value comes twice, also not after a copy of the database that lacks the last commits has
+        taken over. So it leaps, but where it is a number that people know.
+        """
         self.bumped.add(name)
-        value = self._state[name] = self.counter(name) + 1
+        leap = 1 if name in NUMBERED else 1 + randbits(LEAP_BITS)
+        value = self._state[name] = self.counter(name) + leap
         self._set(name, value)
         return value
 

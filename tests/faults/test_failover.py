@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,45 @@ def test_a_copy_that_lacks_the_last_commits_takes_over(tmp_path: Path) -> None:
         _, (found, *_) = audit_verify(made.nodes[0], made.database)
         assert all(names_a_gap(problem) for problem in found["problems"]), found["problems"]
         unique_numbers(made.database)
+
+
+def test_what_is_halted_and_revoked_after_that_counts(tmp_path: Path) -> None:
+    """As many changes as the copy lacks come at once: no node takes what it remembers for what is there."""
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(contextlib.closing(Postgres()))
+        first.start()
+        play = stack.enter_context(scene(tmp_path / "nodes", first, first.create(), 2))
+        made = play.cluster
+        one, other = made.nodes
+        keys = [
+            one.http.post("/v1/api-keys", json={"name": name}, headers=made.admin).json() for name in "ab"
+        ]
+        for key in keys:
+            assert other.call(key["keyId"], key=key["key"], run=key["keyId"]).status_code == 200
+        copy = stack.enter_context(contextlib.closing(Postgres(copy_of=first)))
+
+        def asked(method: str, path: str, body: dict[str, str] | None = None) -> None:
+            """Until it is done."""
+            deadline = time.monotonic() + 30
+            while one.http.request(method, path, json=body, headers=made.admin).status_code not in (200, 204):
+                assert time.monotonic() < deadline
+
+        def stop(agent: str, key: dict[str, str]) -> None:
+            asked("POST", "/v1/halt", {"agentId": agent, "reason": "r"})
+            asked("DELETE", f"/v1/api-keys/{key['keyId']}")
+
+        stop("elsewhere", keys[0])
+        assert other.call("lost", key=keys[0]["key"], run="lost").status_code == 401
+        first.crash()
+        copy.start()
+        made.networks[0].target(copy.socket)
+        stop("agent-1", keys[1])
+        made.fail_over(copy)
+        for number, node in enumerate(made.nodes):
+            play.serves(node)
+            answer = node.call(f"new-{number}", run="new").json()
+            assert answer["toolCallStatus"] == "blocked" and "halted" in answer["reason"]
+            assert node.call(f"known-{number}", key=keys[1]["key"], run="known").status_code == 401
 
 
 def says_what_is_missing(play: Scene, path: Path, noted: dict[str, object]) -> None:

@@ -262,7 +262,7 @@ def test_a_transaction_that_fails_leaves_nothing(store: Database) -> None:
 
 def test_prepared_statements_that_are_gone_are_prepared_again(store: Database) -> None:
     def job(transaction: Transaction) -> None:
-        transaction.bump("keys")
+        transaction.bump("policies")
 
     for _ in range(3):
         in_transaction(store, job, 0.0)
@@ -270,7 +270,7 @@ def test_prepared_statements_that_are_gone_are_prepared_again(store: Database) -
     with pytest.raises(DatabaseUnavailable, match="forgets what a session has prepared"):
         in_transaction(store, job, 0.0)
     in_transaction(store, job, 0.0)
-    assert store.rows("SELECT value FROM counters WHERE name = 'keys'") == [(4,)]
+    assert store.rows("SELECT value FROM counters WHERE name = 'policies'") == [(4,)]
 
 
 def test_nobody_waits_for_ever_for_a_server_that_is_silent(

@@ -185,7 +185,7 @@ def test_a_commit_stands_when_no_thread_can_be_started(
     monkeypatch.setattr(threading.Thread, "start", starting)
 
     def job(transaction: Transaction) -> int:
-        return transaction.bump("halts")
+        return transaction.bump("policies")
 
     assert [writer.write_here(job) for _ in range(2)] == [1, 2]
     assert store.checkpoints._thread is None

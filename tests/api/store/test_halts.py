@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import pytest
 
+from api.clock import random_ids
+from api.database.connection import Database
+from api.database.transaction import Transaction
 from api.store import halts
 from tests.harness.application import Service
 
@@ -33,3 +37,24 @@ def test_halts_in_force_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             assert await halt("other admin", {"agentId": "agent-3"}) == 200
 
     asyncio.run(play())
+
+
+def test_a_halt_counts_also_where_the_one_before_it_was_lost(tmp_path: Path) -> None:
+    """Who remembers the one that a copy of the database lacks reads anew after as many changes."""
+    with contextlib.closing(Database(f"sqlite:///{tmp_path}/g.sqlite")) as store:
+        store.migrate()
+        book = halts.HaltBook()
+
+        def halted(transaction: Transaction, agent: str) -> None:
+            halts.halt(transaction, "default", "agent", agent, "r", "admin")
+            book.refresh(transaction.counter("halts"))
+
+        with pytest.raises(RuntimeError), store.transaction():
+            halted(Transaction(store, 0.0, random_ids, None), "lost")
+            raise RuntimeError
+        assert book.covering("default", "lost", "run")
+        with store.transaction():
+            transaction = Transaction(store, 0.0, random_ids, None)
+            halted(transaction, "kept")
+            transaction.flush()
+        assert book.covering("default", "kept", "run") and not book.covering("default", "lost", "run")
