@@ -18,17 +18,21 @@ import os
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from governance_client.events import ClientEvent, new_id
+from governance_client.payloads import plainly
 from governance_client.report_queue import Settled
 from governance_client.settings import ClientSettings
 
 log = logging.getLogger("governance_client")
 
 REFUSED: Final = "refused.jsonl"
+_PLAIN: Final = ("run.started", "tool.completed", "tool.failed")
+"""What is told plainly where the service cannot read it; a call is not, as that would be another one."""
 _READ: Final = os.O_RDWR | getattr(os, "O_BINARY", 0)
 _APPEND: Final = _READ | os.O_APPEND | os.O_CREAT
 
@@ -186,7 +190,14 @@ def _event(line: bytes) -> ClientEvent:
     told = metadata if isinstance(metadata, dict) else {}
     named = (told.get(name) for name in ("continuesRunId", "parentRunId"))
     before = (each for each in named if isinstance(each, str) and each != run_id)
-    return ClientEvent(event_id, event_type, (*before, run_id), line)
+    made = ClientEvent(event_id, event_type, (*before, run_id), line)
+    return replace(made, plainer=partial(_plainer, made, said, told)) if event_type in _PLAIN else made
+
+
+def _plainer(event: ClientEvent, said: dict[str, Any], told: dict[str, Any]) -> ClientEvent:
+    """Under the same id, as nothing is recorded under it yet, so that it is recorded once however often."""
+    content = json.dumps({**said, "metadata": plainly(told)}, ensure_ascii=False)
+    return replace(event, content=content.encode(), plainer=None)
 
 
 def _keep_refused(path: Path, event: ClientEvent, why: str) -> None:

@@ -60,6 +60,17 @@ def short(text: str) -> str:
     return text[:MOST_PLAIN].replace("\0", "\ufffd")
 
 
+def plainly(said: Mapping[str, Any]) -> dict[str, Any]:
+    """What the start of a run or an outcome says, should the service be unable to read it: of which run or
+    call it is is told all the same, since the rest may be the words of a model or of a page."""
+    found = {name: short(each) if isinstance(each, str) else each for name, each in said.items()}
+    if (context := said.get("agentContext")) is not None:
+        found["agentContext"] = {"text": short(output_json(context))}
+    if "outputPayload" in said:
+        found["outputPayload"] = short(output_json(said["outputPayload"]))
+    return found
+
+
 def _json(value: Any) -> str:
     try:
         return _encode(value)

@@ -181,7 +181,7 @@ class RunCore:
         with self._lock:
             if not self._begun:
                 line, agent_id, said = self.memory.behind, self.agent_id, self._metadata
-                plainer = partial(event, "run.started", line, agent_id, _plainly(said))
+                plainer = partial(event, "run.started", line, agent_id, payloads.plainly(said))
                 made = event("run.started", line, agent_id, said, plainer=plainer)
                 self.core.report(made, self.memory.journal)
                 self._begun = True
@@ -215,15 +215,6 @@ class RunCore:
                 _current.set(None)
         self.report_end(error)
         yield from self.core.flushing(self.memory.behind)
-
-
-def _plainly(said: Mapping[str, Any]) -> dict[str, Any]:
-    """What `run.started` says, should the service be unable to read it: of which run it is part is told all
-    the same, since a task may be the words of a model."""
-    found = {name: payloads.short(each) if isinstance(each, str) else each for name, each in said.items()}
-    context = said["agentContext"]
-    text = None if context is None else payloads.short(payloads.output_json(context))
-    return found | {"agentContext": text if text is None else {"text": text}}
 
 
 def _metadata(details: CallDetails) -> dict[str, Any]:

@@ -6,10 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
+from governance_client import Governance
 from governance_client.events import event
 from governance_client.journal import OfflineJournal
 
 from tests.api.client.conftest import Told
+from tests.harness.running_service import Served
 
 
 def test_a_closed_file_is_never_written_to(told: Told, tmp_path: Path) -> None:
@@ -37,3 +39,29 @@ def test_a_line_whose_metadata_is_no_object_stops_no_other(told: Told) -> None:
     file.path.write_bytes(odd + file.path.read_bytes())
     journal.close()
     assert [found.run_id for found, _ in OfflineJournal(told(), "payer").adopt()] == ["other", "run"]
+
+
+def test_what_nobody_can_read_of_a_journal_is_told_plainly(told: Told, service: Served) -> None:
+    """A dead process has left it: the start of a run that goes on from another one, and an output."""
+    settings, run_id = told(), service.ids("run")
+    with Governance(settings) as governance:
+        read, reading = governance.run("a task"), governance.run("a task")
+        read.completed(read.check("fetch", {}), "a page")
+        fetched = reading.check("fetch", {})
+    journal = OfflineJournal(settings, "payer")
+    journal.append(
+        [
+            event("run.started", (run_id,), "payer", {"task": "a\0task", "continuesRunId": read.run_id}),
+            event(
+                "tool.completed",
+                (reading.run_id,),
+                "payer",
+                {"toolCallId": fetched.tool_call_id, "outputPayload": "a\0page"},
+            ),
+        ]
+    )
+    journal.close()
+    with Governance(settings) as governance:
+        for each in (run_id, reading.run_id):
+            assert governance.run("a task", run_id=each).check("send", {}).status == "blocked"
+    assert list(settings.journal.glob("*")) == []
