@@ -54,8 +54,10 @@ class HaltBook:
         if version == self.version:
             return
         rows = Halt.select().where(Halt.ended_at.is_null()).order_by(Halt.halt_id.desc())
+        before = self._halts
         self._halts = {(row.organisation_id, row.kind, row.target): _halt(row) for row in rows}
         self.version = version
+        _tell_of_lost([halt for scope, halt in before.items() if scope not in self._halts])
 
     def covering(self, organisation_id: str, agent_id: str, run_id: str) -> dict[str, Any] | None:
         """The halt that stops this run, if any; the widest first, of these the oldest."""
@@ -66,6 +68,28 @@ class HaltBook:
             if halt is not None:
                 return halt
         return None
+
+
+def _tell_of_lost(gone: list[dict[str, Any]]) -> None:
+    """Of halts that cover nothing any more, those that nobody has ended."""
+    if not gone:
+        return
+    rows = Halt.select(Halt.halt_id).where(Halt.halt_id.in_([halt["haltId"] for halt in gone]))
+    known = {row.halt_id for row in rows}
+    for halt in gone:
+        if halt["haltId"] not in known:
+            log.error(
+                "the database does not know the halt %s of %s by %s, which was in force here, as after an "
+                "older copy was put back or took over: it holds nobody any more; halt again what it is for",
+                halt["haltId"],
+                _scope(halt["scope"], halt.get(f"{halt['scope']}Id")),
+                halt["createdBy"],
+            )
+
+
+def _scope(kind: str, target: str | None) -> str:
+    """The names of agents and runs are anybody's: they stay on one line."""
+    return "all agents" if kind == "all" else f"{kind} {target!a}"
 
 
 def in_force(organisation_id: str, agent_id: str, run_id: str) -> dict[str, Any] | None:
@@ -177,8 +201,7 @@ def _record(transaction: Transaction, row: Halt, type: str, actor: str, reason: 
         runId=row.target if row.kind == "run" else None,
         details={"haltId": row.halt_id, "scope": row.kind},
     )
-    # The names of agents and runs are anybody's: they stay on one line.
-    scope = "all agents" if row.kind == "all" else f"{row.kind} {row.target!a}"
+    scope = _scope(row.kind, row.target)
     done = "halted" if type == "agent.halted" else "resumed"
     transaction.after_commit(partial(log.warning, "%s %s %s (halt %s)", actor, done, scope, row.halt_id))
     transaction.publish(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from pathlib import Path
 
 import pytest
@@ -39,8 +40,11 @@ def test_halts_in_force_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     asyncio.run(play())
 
 
-def test_a_halt_counts_also_where_the_one_before_it_was_lost(tmp_path: Path) -> None:
-    """Who remembers the one that a copy of the database lacks reads anew after as many changes."""
+def test_a_halt_counts_also_where_the_one_before_it_was_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who remembers the one that a copy of the database lacks reads anew after as many changes, and says what
+    is halted no more."""
     with contextlib.closing(Database(f"sqlite:///{tmp_path}/g.sqlite")) as store:
         store.migrate()
         book = halts.HaltBook()
@@ -58,3 +62,11 @@ def test_a_halt_counts_also_where_the_one_before_it_was_lost(tmp_path: Path) -> 
             halted(transaction, "kept")
             transaction.flush()
         assert book.covering("default", "kept", "run") and not book.covering("default", "lost", "run")
+        (told,) = [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR]
+        assert "agent 'lost' by admin" in told and "halt again" in told
+        with store.transaction():
+            transaction = Transaction(store, 0.0, random_ids, None)
+            assert halts.resume(transaction, "default", "agent", "kept", "admin", None)
+            book.refresh(transaction.counter("halts"))
+            transaction.flush()
+        assert len([each for each in caplog.records if each.levelno >= logging.ERROR]) == 1
