@@ -116,7 +116,7 @@ async def open_service(
                 rules_revision=lambda: live.revision,
                 catch_up=live.catch_up,
                 keys_version=lambda: credentials.keys_version,
-                load_keys=partial(credentials.load_keys, certain=True),
+                load_keys=credentials.load_keys,
                 key_is_active=credentials.is_active,
                 processor_time=processor_time,
                 keeps=quotas.keeps,

@@ -118,6 +118,7 @@ class Credentials:
         self._clock = clock
         self._keys = _Keys(-1, {}, {}, {})
         self._reading = threading.Lock()
+        self._begun, self._read = 0, 0
         self._next_look: asyncio.Task[None] | None = None
         self._looking = asyncio.Lock()
         self._wrong_keys = Throttle(WRONG_KEYS_AT_ONCE, WRONG_KEYS_PER_SECOND, steady)
@@ -189,9 +190,11 @@ class Credentials:
             raise unauthenticated("the access token has expired; log in again")
         return dict(claims)
 
-    def load_keys(self, *, certain: bool = False) -> None:
-        """Read the key table again; called from a thread that may query. `certain`: inside the write lock, so
-        what is read is the newest, even where an older file was put back under the running service."""
+    def load_keys(self) -> None:
+        """Read the key table again; called from a thread that may query."""
+        with self._reading:
+            self._begun += 1
+            number = self._begun
         version, keys = self._store.read_here(accounts.active_keys)
         before = self._keys
         callers = {
@@ -200,8 +203,10 @@ class Credentials:
         }
         ends = {digest: seconds(end) for digest, (*_, end) in keys.items() if end}
         with self._reading:
-            # INVARIANT: a slower reader never puts an older table in the place of a newer one.
-            if certain or version >= self._keys.version:
+            # INVARIANT: a slower reader never puts an older table in the place of a newer one. The counter
+            # does not tell which is newer: a file that was put back or a copy that took over has a lower one.
+            if number > self._read:
+                self._read = number
                 self._keys = _Keys(version, callers, ends, keys)
 
     def known(self, digest: str) -> Caller | None:
