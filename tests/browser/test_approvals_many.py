@@ -145,6 +145,23 @@ def test_what_was_meant_for_one_call_is_not_done_to_those_that_have_come_since(c
     expect(page.locator(".items li")).to_have_count(0)
 
 
+def test_calls_that_come_without_a_pause_keep_nobody_from_deciding_one(console: Console) -> None:
+    first = console.hold()
+    page = console.reviewer()
+    approve = page.get_by_role("button", name="Approve", exact=True)
+    expect(approve).to_be_enabled()
+    for _ in range(30):
+        console.hold()
+        page.wait_for_timeout(200)
+        if page.locator("#together").is_visible() and approve.count() and approve.is_enabled():
+            approve.click()
+            break
+    expect(page.get_by_role("region", name="On its way")).to_be_visible()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("log")).to_have_text(re.compile("Approved: payments.send of clerk."))
+    assert console.approval(first)["status"] == "approved"
+
+
 def test_of_identical_calls_one_alone_can_be_decided(console: Console) -> None:
     first, second = console.hold(), console.hold()
     page = console.reviewer()

@@ -7,6 +7,8 @@ import { makeAgain } from "./again.js";
 /** After a decision the buttons wait this long for the next one: a second click was meant for the one before. And
  * where there are more to decide than a moment ago, so does Enter. */
 const GRACE = 700;
+/** Calls that come so close on each other, for so long, leave no time for the buttons: each is then decided by itself. */
+const [CLOSE, LONG] = [2 * GRACE, 4 * GRACE];
 const LONGEST_REASON = 2000;
 
 /** `onresolve(verb, reason, all, grant)` when the reviewer has decided; verb is `approve` or `reject`, `all` whether the
@@ -17,6 +19,7 @@ export function makeDecision(onresolve) {
   let busy = false; // a decision is on its way
   let resting = false; // the buttons wait, after one that went well
   let grown = 0; // a timer, while the reviewer may not have seen that more are the same
+  let [since, last] = [0, -CLOSE]; // from when to when more have come without a pause
   let halted = false; // a halt covers the call
   let count = 1; // how many calls are the same
 
@@ -69,6 +72,15 @@ export function makeDecision(onresolve) {
     reason.readOnly = busy;
   }
 
+  function grow(now) {
+    if (now - last > CLOSE) since = now;
+    last = now;
+    together.checked = now - since < LONG;
+    if (!together.checked) return;
+    clearTimeout(grown);
+    grown = setTimeout(() => { grown = 0; mark(); }, GRACE);
+  }
+
   function decide(verb) {
     if (isOff(verb)) return;
     const grant = verb === "approve" ? again.terms() : null;
@@ -87,15 +99,13 @@ export function makeDecision(onresolve) {
       title.replaceChildren(named);
       together.checked = true;
       again.begin(granting);
+      last = -CLOSE;
       this.setCount(1);
       arm(null);
     },
     /** How many calls are known to be the same, this one among them. */
     setCount(number) {
-      if (number > count && together.checked) {
-        clearTimeout(grown);
-        grown = setTimeout(() => { grown = 0; mark(); }, GRACE);
-      }
+      if (number > count && together.checked) grow(performance.now());
       count = number;
       mark();
       allOf.hidden = count < 2;
