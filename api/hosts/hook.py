@@ -44,7 +44,7 @@ LEAST_SECONDS: Final = 0.4
 REPLAY_SHARE: Final = 0.3
 """Of a hook's time, for what earlier ones could not tell."""
 MOST_UNTAKEN: Final = 5
-"""Agents and runs of which it is tried in vain to tell."""
+"""Agents and runs of which it is tried in vain to tell, before it is tried for the run alone that asks."""
 SPARE_LEVELS: Final = 100
 """Of what Python can read at first, so that it can be read again further within."""
 
@@ -156,16 +156,18 @@ class Hook:
         until = self.clock() + self.time * REPLAY_SHARE
         why: Away = ServiceFailing("what became of earlier calls is not told yet")
         untaken: dict[str, Away] = {}
+        report = self._report(raw)
+        runs = {_run(report.run_id), _run(report.parent)} - {""}
 
         def tell(entry: dict[str, Any]) -> str | None:
-            if entry["host"] not in NAMES or (untaken and not untaken.keys().isdisjoint(_whose(entry))):
+            whose = _whose(entry) if untaken else ()
+            is_other = len(untaken) > MOST_UNTAKEN and runs.isdisjoint(whose)
+            if entry["host"] not in NAMES or is_other or not untaken.keys().isdisjoint(whose):
                 return None
             try:
                 return self._told(entry, max(1.0, until - self.clock()))
             except _Untaken as error:
                 untaken[error.whose] = ServiceFailing(str(error))
-                if len(untaken) > MOST_UNTAKEN:
-                    raise untaken[error.whose] from None  # it is not one entry that is refused
                 return None
 
         def goes_on() -> bool:
@@ -178,8 +180,6 @@ class Hook:
             why = away
         except OSError as error:
             why = ServiceFailing(f"the journal {folder} cannot be written: {error}")
-        report = self._report(raw)
-        runs = {_run(report.run_id), _run(report.parent)} - {""}
         try:
             left = map(_whose, journal.waiting(folder))
             found = next((each for each in left if not runs.isdisjoint(each)), None)

@@ -143,6 +143,23 @@ def test_an_agent_whose_key_this_hook_has_not_keeps_no_other_waiting(service: Se
     assert journal.waiting(tmp_path / "journal" / "hooks") == []
 
 
+def test_nor_do_many_agents(service: Served, tmp_path: Path) -> None:
+    """Of more than are tried in vain what the one that asks has left is told all the same."""
+    made = [
+        Agent(service, "claude-code", tmp_path, key=service.key(agent_id=f"agent-many-{number}")["key"])
+        for number in range(8)
+    ]
+    for number, each in enumerate(made):
+        each.session = f"many-{number}"
+        assert each.call(READ).goes_ahead
+    for each in made:
+        each.url = AWAY
+        assert each.tell("result", READ).code == 0
+        each.url = ""
+    assert "No sending" in made[-1].call(SEND).text
+    assert len(journal.waiting(tmp_path / "journal" / "hooks")) == 7
+
+
 def test_what_a_proxy_does_not_take_of_one_run_keeps_no_other_waiting(agent: Make, service: Served) -> None:
     made = agent("claude-code")
 
