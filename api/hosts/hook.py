@@ -154,7 +154,7 @@ class Hook:
         if journal.is_empty(folder):
             return None
         until = self.clock() + self.time * REPLAY_SHARE
-        why: Away = ServiceFailing("what became of earlier calls is not told yet")
+        why: Away = ServiceFailing(f"what became of earlier calls waits in {folder} to be told")
         untaken: dict[str, Away] = {}
         report = self._report(raw)
         runs = {_run(report.run_id), _run(report.parent)} - {""}
