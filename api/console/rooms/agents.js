@@ -3,7 +3,8 @@
 
 import { arrange, el, when } from "../dom.js";
 import { covered } from "../halts.js";
-import { address, listing, page, place } from "../page.js";
+import { listing } from "../listing.js";
+import { address, page, place } from "../page.js";
 import { said } from "../text.js";
 import { alertRow } from "./alerts.js";
 import { runRow } from "./runs.js";

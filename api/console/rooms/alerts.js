@@ -2,7 +2,8 @@
 // one alert with the records that it counts.
 
 import { el, when } from "../dom.js";
-import { address, ask, field, listing, page, place } from "../page.js";
+import { listing } from "../listing.js";
+import { address, ask, field, page, place } from "../page.js";
 import { said } from "../text.js";
 
 const STATUSES = [["open", "Open"], ["acknowledged", "Acknowledged"], ["", "All"]];

@@ -3,7 +3,8 @@
 
 import { el, when } from "../dom.js";
 import * as exact from "../exact.js";
-import { address, listing, page, place } from "../page.js";
+import { listing } from "../listing.js";
+import { address, page, place } from "../page.js";
 import { payloadOf } from "../runs/payload.js";
 import { said } from "../text.js";
 

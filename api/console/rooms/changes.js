@@ -3,7 +3,8 @@
 
 import { el, when } from "../dom.js";
 import * as exact from "../exact.js";
-import { address, attempt, field, listing, page, place } from "../page.js";
+import { listing } from "../listing.js";
+import { address, attempt, field, page, place } from "../page.js";
 import { foldOf } from "../runs/payload.js";
 import { said } from "../text.js";
 

@@ -3,7 +3,8 @@
 
 import { channelForm, current, put } from "../channels/form.js";
 import { el, when } from "../dom.js";
-import { address, ask, attempt, field, listing, page, place } from "../page.js";
+import { listing } from "../listing.js";
+import { address, ask, attempt, field, page, place } from "../page.js";
 import { said } from "../text.js";
 
 const TONE = { delivered: "allow", failed: "block", pending: "warn", dropped: "plain" };

@@ -2,7 +2,8 @@
 // Below `/grants/<grantId>` one of them.
 
 import { el, when } from "../dom.js";
-import { address, ask, field, listing, page, place } from "../page.js";
+import { listing } from "../listing.js";
+import { address, ask, field, page, place } from "../page.js";
 import { said, titleOf } from "../text.js";
 
 const WHICH = [["true", "In force"], ["false", "Ended"], ["", "All"]];

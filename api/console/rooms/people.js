@@ -1,7 +1,8 @@
 // People and keys: who may log in as what, and the API keys of agents.
 
 import { el, when } from "../dom.js";
-import { ask, attempt, field, listing, page, secret } from "../page.js";
+import { listing } from "../listing.js";
+import { ask, attempt, field, page, secret } from "../page.js";
 import { said } from "../text.js";
 
 const ROLES = [["viewer", "viewer: reads policies, presets and runs"], ["reviewer", "reviewer: decides approvals, tries policies"], ["admin", "admin: may do everything"]];

@@ -3,7 +3,8 @@
 
 import { el, when } from "../dom.js";
 import * as exact from "../exact.js";
-import { address, listing, page, place } from "../page.js";
+import { listing } from "../listing.js";
+import { address, page, place } from "../page.js";
 import { actions } from "../policies/actions.js";
 import { withId, written } from "../policies/diff.js";
 import { editor } from "../policies/editor.js";

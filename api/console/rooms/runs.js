@@ -2,7 +2,8 @@
 // approvals, enforcement gaps, and whether outputs were reported.
 
 import { el, when } from "../dom.js";
-import { address, listing, page, place } from "../page.js";
+import { listing } from "../listing.js";
+import { address, page, place } from "../page.js";
 import { callsOf, timeline } from "../runs/timeline.js";
 import { said } from "../text.js";
 

@@ -2,7 +2,8 @@
 // declared, and for admins the tools of servers that agents propose. Below `/tools/<proposalId>` one proposal, to admit or to dismiss.
 
 import { el, when } from "../dom.js";
-import { address, listing, page, place } from "../page.js";
+import { listing } from "../listing.js";
+import { address, page, place } from "../page.js";
 import { said } from "../text.js";
 import { proposal } from "../tools/proposal.js";
 import { undeclared } from "../tools/undeclared.js";

@@ -2,7 +2,8 @@
 
 import { el, when } from "../dom.js";
 import * as exact from "../exact.js";
-import { address, ask, attempt, field, listing, page, place, secret } from "../page.js";
+import { listing } from "../listing.js";
+import { address, ask, attempt, field, page, place, secret } from "../page.js";
 import { payloadOf } from "../runs/payload.js";
 import { said } from "../text.js";
 

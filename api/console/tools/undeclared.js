@@ -1,7 +1,8 @@
 // Tools that agents called and nobody has declared; an admin declares one by its name, in a set that is kept for these.
 
 import { el } from "../dom.js";
-import { address, ask, field, listing, place } from "../page.js";
+import { listing } from "../listing.js";
+import { address, ask, field, place } from "../page.js";
 import { said } from "../text.js";
 import { EFFECTS, KINDS } from "./words.js";
 
