@@ -17,7 +17,7 @@ from api.ingestion.batch import Batch
 from api.ingestion.event import Evaluated, Incoming
 from api.ingestion.known.runs import KnownRun, KnownRuns
 from api.ingestion.quotas import MOST_OF_A_GROUP, MOST_OF_REPORTS, ORDINARY, ProcessorTime
-from engine.derived.evaluated import asked_as
+from engine.derived.evaluated import evaluated
 from engine.derived.summary import summary_of
 from engine.derived.tools import ANNOTATIONS, Tools
 from engine.flow.memory import NO_VALUES, RunMemory
@@ -81,7 +81,8 @@ class Summaries:
 
     def of(self, digest: str, tools: Tools, call: ToolCall) -> dict[str, Any]:
         """Its summary, which nobody may change."""
-        if not _BESIDE_PAYLOAD.isdisjoint(call.document) or asked_as(call):
+        depends = not _BESIDE_PAYLOAD.isdisjoint(call.document)
+        if depends or evaluated(call.document.get("agentContext")) is not None:
             return summary_of(call, tools)
         known = self._known.get(digest)
         if known is not None and known[0] is tools:
