@@ -57,7 +57,7 @@ export function open(root, context) {
     el("div.main", {}, back, pane));
   root.append(room);
 
-  // Reading ------------------------------
+  // Reading ----------------------------------------------------------------------------------------
 
   async function load() {
     const [wanted, looking, sought] = [view, selected, JSON.stringify(finder.sought)];
@@ -83,7 +83,7 @@ export function open(root, context) {
     setTitle(number > 0 ? `(${number.toLocaleString("en")}) ` : "");
   }
 
-  // Showing ------------------------------
+  // Showing ----------------------------------------------------------------------------------------
 
   function arrangeRows() {
     rows = grouped(list, same.payloads, selected);
@@ -190,7 +190,7 @@ export function open(root, context) {
     drawFoot();
   }
 
-  // Moving ------------------------------
+  // Moving -----------------------------------------------------------------------------------------
 
   function keepDraft() {
     if (shown?.approval?.status === "pending") drafts.keep(shown.approvalId, decision.reason);
@@ -274,7 +274,7 @@ export function open(root, context) {
     if (!items.focus(selected)) heading.focus();
   }
 
-  // Deciding ------------------------------
+  // Deciding ---------------------------------------------------------------------------------------
 
   function decidable() {
     return shown?.approvalId === selected && shown.approval?.status === "pending";
@@ -366,7 +366,7 @@ export function open(root, context) {
     }
   }
 
-  // Keys ------------------------------
+  // Keys -------------------------------------------------------------------------------------------
 
   const onKey = keysOf({
     list: items.node, sending, leave, move, decide: (verb) => decision.node.hidden || decision.choose(verb),
