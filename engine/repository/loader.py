@@ -5,7 +5,7 @@ It trusts what was checked before (the cache) and else the archive's exact bytes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from engine.repository.archive import FileRecord, Records
 from engine.repository.cache import DocumentCache
 from engine.repository.snapshot import Document, Snapshot, ordered
 from engine.worktree.disk import EVERY, shown
-from engine.worktree.observer import Progress
+from engine.worktree.observer import FileState, Progress
 from engine.worktree.paths import Kind, Place, place_of
 
 
@@ -87,19 +87,29 @@ def knows(records: Records, mine: Snapshot) -> bool:
     return records.recorded_at(mine.revision) == mine.recorded_at
 
 
+_DOES_NOT_LOAD = (
+    "the last good set was made by another version of the service and does not load in this one; mend these "
+    "files in the policies folder, or put them there again, and start once more (what is not wanted any more "
+    "can be removed after that)"
+)
+
+
 class DocumentLoader:
     """Makes snapshots of what an archive holds."""
 
     def __init__(self, cache: DocumentCache) -> None:
         self._cache = cache
+        self._outdated: dict[str, tuple[str, tuple[Problem, ...]]] = {}
 
     def restored(
         self,
         records: Records,
-        contents: Mapping[str | None, bytes | None],
+        disk: Mapping[str, FileState],
         progress: Progress | None = None,
     ) -> Snapshot:
-        """The last good set, from the cache, from equal bytes on disk, or from the archive's own bytes."""
+        """The last good set, from the cache, from equal bytes on disk, or from the archive's own bytes. A
+        document that only an earlier version took is what its file says by now, see `refuse_left`."""
+        contents = {state.digest: state.content for state in disk.values() if state.content}
         changes: dict[str, tuple[FileRecord, Document] | None] = {}
         problems: list[Problem] = []
         files = records.files()
@@ -109,14 +119,37 @@ class DocumentLoader:
             try:
                 changes[path] = (record, self.document(records, record, contents.get(record.digest)))
             except DocumentError as error:
-                problems += error.problems
+                try:
+                    changes[path] = (record, self._mended(path, record, disk))
+                except DocumentError as still:
+                    problems += still.problems or error.problems
+                else:
+                    self._outdated[path] = (record.digest, error.problems)
         if problems:
-            raise RefusedToStart(
-                "the last good set was made by another version of the service and does not load in this one",
-                problems,
-            )
+            raise RefusedToStart(_DOES_NOT_LOAD, problems)
         revision, at = records.head()
         return Snapshot().changed(revision, at, changes)
+
+    @staticmethod
+    def _mended(path: str, record: FileRecord, disk: Mapping[str, FileState]) -> Document:
+        """Raises DocumentError, without a problem where the file says the same as ever or is gone."""
+        state = disk.get(path)
+        if state is None or state.content is None or state.digest == record.digest:
+            raise DocumentError(())
+        return load(path, state.content).document
+
+    def refuse_left(self, snapshot: Snapshot, problems: Sequence[Problem]) -> None:
+        """Raises RefusedToStart where a mended file is no edit that counts: what it says decides nothing
+        before it is on record."""
+        left = [
+            each
+            for path, (digest, of) in self._outdated.items()
+            if path in snapshot.files and snapshot.files[path].digest == digest
+            for each in of
+        ]
+        if left:
+            raise RefusedToStart(_DOES_NOT_LOAD, problems or left)
+        self._outdated.clear()
 
     def document(self, records: Records, record: FileRecord, content: bytes | None = None) -> Document:
         """The document of a record; `content` saves asking the archive. Raises DocumentError."""

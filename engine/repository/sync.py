@@ -113,10 +113,9 @@ class Sync:
     def start(self, progress: Progress | None = None) -> Applied:
         """Load the last good set, then whatever the disk says on top of it. Raises RefusedToStart."""
         observed = self.look(None, progress)
-        contents = {state.digest: state.content for state in observed.disk.values() if state.content}
 
         def restore(records: Records) -> Snapshot:
-            snapshot = self._documents.restored(records, contents, progress)
+            snapshot = self._documents.restored(records, observed.disk, progress)
             self.current.look_at_folder(records, snapshot)
             return snapshot
 
@@ -136,6 +135,7 @@ class Sync:
                 "since an empty set would allow everything",
                 applied.problems,
             )
+        self._documents.refuse_left(applied.snapshot, applied.problems)
         self._documents.save(applied.snapshot)
         self._look_whose_folder()
         return applied

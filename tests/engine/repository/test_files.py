@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hmac
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from engine.errors import (
-    PolicyFileInvalid,
-    RefusedToStart,
-)
+from engine.errors import DocumentError, PolicyFileInvalid, Problem, RefusedToStart
+from engine.repository import loader
 from engine.repository.cache import DocumentCache
 from tests.harness.policy_folder import ADMIN, Folder, document, messages, pack, preset, told
 
@@ -165,6 +164,68 @@ def test_invalid_files_at_start_keep_the_last_good_set(folder: Folder) -> None:
     repository = folder.open()
     applied = repository.start()
     assert applied.problems and applied.snapshot.of("default")["a"].policy.name == "Hold"
+
+
+@pytest.fixture
+def stricter(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """A newer version of the service, which refuses what says `ancient`."""
+
+    def load_strictly(path: str, content: bytes) -> loader.Loaded:
+        if b"ancient" in content:
+            raise DocumentError([Problem("`ancient` is refused now", "", "wrong_form", path)])
+        return load(path, content)
+
+    load = loader.load
+    return lambda: monkeypatch.setattr(loader, "load", load_strictly)
+
+
+def test_what_a_newer_version_refuses_is_mended_in_its_file(
+    folder: Folder, stricter: Callable[[], None]
+) -> None:
+    folder.write("policies/a.yaml", document("a", "ancient"))
+    folder.write("policies/b.yaml", document("b"))
+    folder.started()
+    stricter()
+    with pytest.raises(RefusedToStart) as caught:
+        folder.open().start()
+    assert "mend these files" in str(caught.value) and "policies/a.yaml: `ancient`" in str(caught.value)
+    folder.write("policies/a.yaml", document("a", "New"))
+    repository = folder.started()
+    assert repository.snapshot.of("default")["a"].policy.name == "New"
+    assert [version[:2] for version in told(repository, "a")] == [(2, "file"), (1, "file")]
+    assert folder.started().snapshot.revision == 2
+
+
+def test_what_a_newer_version_refuses_is_mended_in_a_deployed_folder(
+    folder: Folder, stricter: Callable[[], None]
+) -> None:
+    folder.write("policies/a.yaml", document("a", "ancient"))
+    folder.started()
+    stricter()
+    shutil.rmtree(folder.root / ".governance")
+    folder.write("policies/a.yaml", document("a", "New"))
+    assert folder.started().snapshot.of("default")["a"].policy.name == "New"
+
+
+def test_a_mended_file_that_does_not_count_yet_refuses_to_start(
+    folder: Folder, stricter: Callable[[], None]
+) -> None:
+    folder.write("policies/a.yaml", document("a", "ancient"))
+    folder.started()
+    stricter()
+    folder.write("policies/a.yaml", document("a", "New"))
+    folder.write("policies/b.yaml", "broken: [")
+    with pytest.raises(RefusedToStart) as caught:
+        folder.open().start()
+    assert "policies/b.yaml:2:1" in str(caught.value)
+    folder.write("policies/a.yaml", document("a", "ancient, still"))
+    with pytest.raises(RefusedToStart) as caught:
+        folder.open().start()
+    assert "policies/a.yaml: `ancient` is refused now" in str(caught.value)
+    (folder.root / "policies/a.yaml").unlink()
+    with pytest.raises(RefusedToStart) as caught:
+        folder.open().start()
+    assert "put them there again" in str(caught.value)
 
 
 def test_a_folder_that_vanishes_keeps_the_last_good_set(folder: Folder) -> None:
