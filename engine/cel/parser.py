@@ -71,6 +71,7 @@ _ESCAPE: Final = re.compile(
     r"""|U(?P<big>[0-9a-fA-F]{8})|(?P<octal>[0-3][0-7]{2})|(?P<wrong>.?))""",
     re.DOTALL,
 )
+_COMMENT: Final = re.compile(r"//[^\r\n]*")
 _PLAIN: Final = dict(zip("abfnrtv", "\a\b\f\n\r\t\v", strict=True))
 
 
@@ -111,6 +112,19 @@ def _without_breaks(text: str) -> str:
         told += f" {token}" if apart else token
         end = token.end_pos or 0
     return told
+
+
+def comments(text: str) -> list[str]:
+    """Those of an expression, from `//` to the end of the line; none where something in it is no word."""
+    found: list[str] = []
+    end = 0
+    try:
+        for token in _parser().lex(text):
+            found += _COMMENT.findall(text, end, token.start_pos or 0)
+            end = token.end_pos or 0
+    except UnexpectedCharacters:
+        return []
+    return found + _COMMENT.findall(text, end)
 
 
 # ---- from tokens to nodes ----------------------------------------------------------------------------

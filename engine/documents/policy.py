@@ -19,6 +19,7 @@ from engine.conditions.message import Message
 from engine.conditions.settings import SAMPLES, in_force, sampled
 from engine.derived.tools import NO_TOOLS, Tools
 from engine.documents.approval_terms import terms_as_json, terms_from_json
+from engine.documents.folded import folded_comments
 from engine.documents.ids import refuse_id, slug
 from engine.documents.sequence import after_as_json, after_from_json, rate_limit_from_json, sequence_defects
 from engine.documents.yaml import YamlNode, YamlReading, read
@@ -324,7 +325,8 @@ def _ids(entries: Json) -> frozenset[str] | None:
 def refuse(reading: YamlReading, findings: Iterable[Defect]) -> None:
     """Raise DocumentError when there is any problem, with positions, in order of the file."""
     known = {(problem.line, problem.column) for problem in reading.problems}
-    problems = [located(reading, finding) for finding in findings]
+    folded = (Defect(*each) for each in folded_comments(reading))
+    problems = [located(reading, finding) for finding in (*findings, *folded)]
     problems = [each for each in problems if (each.line, each.column) not in known] + reading.problems
     if problems:
         raise DocumentError(sorted_problems(problems))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -31,6 +32,8 @@ _WORDS: Final[Mapping[str, bool | None]] = {"true": True, "false": False, "null"
 _UNPRINTABLE: Final = re.compile(
     "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
 )
+_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+_ODD_BREAK: Final = re.compile("\r(?!\n)|[\x85\u2028\u2029]")
 
 _LFS_POINTER: Final = "version https://git-lfs.github.com/spec/"
 _NO_TAGS: Final = "tags are not supported; remove the `!`, or put the text in quotes"
@@ -109,15 +112,10 @@ class YamlReading:
 
 def _scalar_spans(root: YamlNode, text: str) -> list[tuple[int, int]]:
     spans: list[tuple[int, int]] = []
-    stack = [root]
-    while stack:
-        node = stack.pop()
-        if node.items is not None:
-            stack.extend(node.items)
-        elif node.entries is not None:
-            for key, value in node.entries.values():
-                stack += (key, value)
-        elif node.style in ("|", ">"):  # a comment may stand in its first line
+    for node in _nodes(root):
+        if node.items is not None or node.entries is not None:
+            continue
+        if node.style in ("|", ">"):  # a comment may stand in its first line
             spans.append((_line_end(text, node.start), node.end))
         else:
             spans.append((node.start, node.end))
@@ -175,7 +173,47 @@ def read(source: bytes, file: str = "") -> YamlReading:
     if builder.root is None:
         empty = Problem("the file is empty; write a document or delete it", "", "empty", file, 1, 1)
         raise DocumentError([*builder.problems, empty])
-    return YamlReading(file, text, builder.root, builder.problems)
+    return YamlReading(
+        file, text, builder.root, [*builder.problems, *_hidden_lines(text, builder.root, file)]
+    )
+
+
+def _hidden_lines(text: str, root: YamlNode, file: str) -> Iterator[Problem]:
+    """What begins a line for YAML alone: editors and reviews show it as a part of the line before, such as
+    `mode: shadow` as the end of a description."""
+    if not _ODD_BREAK.search(text):
+        return
+    quoted = sorted((each.start, each.end) for each in _nodes(root) if each.style in ("'", '"'))
+    breaks: list[re.Match[str]] = []
+    for found in _BREAK.finditer(text):
+        at = bisect_right(quoted, (found.start(), len(text))) - 1
+        if at < 0 or found.start() >= quoted[at][1]:
+            breaks.append(found)
+    seen = ("\n", "\r\n") if "\n" in text else ("\r",)
+    starts = [each.start() for each in breaks]
+    for node in _nodes(root):
+        at = bisect_left(starts, node.start) - 1
+        if at >= 0 and (odd := breaks[at].group()) not in seen:
+            before = text[: starts[at]].removeprefix("\ufeff")
+            line, column = before.count(seen[0]) + 1, len(before) - before.rfind(seen[0])
+            message = (
+                f"the character U+{ord(odd):04X} ends the line here, which nobody sees who reads the file: "
+                "what follows is an entry of its own; put a usual line end there, or remove it"
+            )
+            yield Problem(message, "", "bad_character", file, line, column)
+            return
+
+
+def _nodes(root: YamlNode) -> Iterator[YamlNode]:
+    """All of them, keys too, in order of the text."""
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        yield node
+        if node.items is not None:
+            stack += reversed(node.items)
+        elif node.entries is not None:
+            stack += (each for pair in reversed(node.entries.values()) for each in reversed(pair))
 
 
 def _syntax_problem(error: yaml.MarkedYAMLError, text: str, file: str) -> Problem:

@@ -16,6 +16,7 @@ from engine.documents.policy import (
 )
 from engine.documents.yaml import MAX_BYTES, read
 from engine.errors import DocumentError
+from engine.model import Policy
 from tests.harness import places
 from tests.harness.effort import examples
 
@@ -133,3 +134,33 @@ def test_line_ends_do_not_change_the_meaning_or_the_lines() -> None:
             with pytest.raises(DocumentError) as caught:
                 load_policy((mark + text.replace("\n", ending)).encode(), "p.yaml")
             assert [(p.line, p.column) for p in caught.value.problems] == [(5, 9)]
+
+
+@pytest.mark.parametrize("odd", ["\r", "\x85", "\u2028", "\u2029"])
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_a_line_end_that_nobody_sees_begins_no_entry(odd: str, ending: str) -> None:
+    text = "apiVersion: governance/v1\nkind: Policy\npolicyId: p\nname: x\nDESCRIPTIONaction: block\n"
+    text += "matchConditions:\n  - {field: toolName, operator: equals, value: a}\n"
+
+    def loaded(description: str) -> Policy:
+        written = text.replace("DESCRIPTION", description).replace("\n", ending)
+        return load_policy(written.encode(), "p.yaml").policy
+
+    for hidden in (
+        f"description: it stays{odd}mode: shadow\n",
+        f"description: |\n  it stays{odd}enabled: false\n",
+        f"# it stays{odd}mode: shadow\n",
+        f'description: "it stays"{odd}enabled:{odd}  false\n',
+    ):
+        with pytest.raises(DocumentError) as caught:
+            loaded(hidden)
+        assert f"U+{ord(odd):04X} ends the line here" in str(caught.value)
+        assert caught.value.problems[0].line in (5, 6)
+    for harmless in (
+        f"description: |\n  it{odd}  stays\n",
+        f"description: it{odd}  stays\n",
+        f"description: it stays{odd}\n",
+        f'description: "it{odd}  stays"\n',
+        f"# it stays{odd}# as it is\n",
+    ):
+        assert loaded(harmless).mode == "enforce"
