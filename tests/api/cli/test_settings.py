@@ -42,6 +42,10 @@ def test_a_setting_is_set_listed_and_taken_away(shell: Shell) -> None:
         "xn--bcher-kva.example",
     )
     assert settings("set", "trustedHosts", *hosts)[0] == 0
+    folders = ("/", "~", ".", "/srv/data", "~/work", "C:", "C:/Program Files", "/.ssh", "build/out", "/a/...")
+    assert settings("set", "systemFolders", *folders)[0] == 0
+    assert settings("set", "protectedBranches", "main", "release/1.x", "v2.0", "größe", "origin")[0] == 0
+    assert settings("set", "productionEnvironments", "prod-eu", "Live", "prod eu")[0] == 0
     assert settings("set", "currencies", "EUR", "--organisation", "acme")[0] == 0
     assert (shell.folder / "settings/acme.yaml").exists()
 
@@ -72,6 +76,17 @@ def test_what_is_wrong_is_refused_and_nothing_written(shell: Shell) -> None:
         (("trustedHosts", "api.acme.com:443"), "without scheme, port"),
         (("trustedHosts", "*.acme.com"), "such as `api.acme.com`"),
         (("trustedHosts", ".acme.com"), "such as `api.acme.com`"),
+        (("systemFolders", "/", "/data/"), "without `*`, `..`, `\\` or a `/` at its end"),
+        (("systemFolders", "/", "/data/*"), "such as `/srv/data`"),
+        (("systemFolders", "/", "/data//x"), "such as `/srv/data`"),
+        (("systemFolders", "/", "C:\\Windows"), "such as `/srv/data`"),
+        (("systemFolders", "/", "$HOME"), "such as `/srv/data`"),
+        (("protectedBranches", "origin/main"), "must be a branch's name by itself"),
+        (("protectedBranches", "refs/heads/main"), "without `origin/`, `refs/heads/`"),
+        (("protectedBranches", "main,master"), "such as `main`"),
+        (("protectedBranches", "release/*"), "such as `main`"),
+        (("productionEnvironments", "prod*"), "must be one name"),
+        (("productionEnvironments", "prod, live"), "such as `prod`"),
         (("paymentLimit", "much"), "must be a number"),
         (("paymentLimit", "1", "2"), "takes one value"),
     ):
