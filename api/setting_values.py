@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -104,7 +105,7 @@ def plain(value: str) -> str:
 
 def _printable(value: str) -> str:
     """Raises SettingsError for what a file of settings left behind: it would be the name of another place."""
-    if value != value.strip() or any(each < " " or each == "\x7f" for each in value):
+    if value != value.strip() or any(unicodedata.category(each) in ("Cc", "Cf") for each in value):
         raise SettingsError(
             "has blanks at its ends or characters that cannot be seen, such as the carriage return of a file "
             "from Windows; remove them"

@@ -13,6 +13,7 @@ It must not know files beyond where a policy stands in them, nor how findings ar
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
@@ -49,6 +50,10 @@ _OF_EACH: Final = {
     "not_matches": "each.matches({})",
 }
 """What the operator denies, of one of them."""
+_LITERAL: Final = frozenset(OPERATORS) & {
+    f"{no}{name}" for no in ("", "not_") for name in ("equals", "in", "contains", "starts_with", "ends_with")
+}
+"""Operators to which a `*` is one, and no pattern."""
 
 
 def lint(
@@ -110,6 +115,7 @@ def _of_one(rule: CompiledPolicy, call: ToolCall | None, unindexed: bool) -> Ite
     yield from _examples(rule, call)
     yield from unseen_characters(policy)
     yield from _in_vain(rule)
+    yield from _literal_stars(policy)
     yield from repeated(policy)
     yield from of_itself(rule)
     if dead is not None:
@@ -141,6 +147,26 @@ def _in_vain(rule: CompiledPolicy) -> Iterator[Finding]:
     for index, condition in enumerate(rule.conditions):
         if why := never(condition):
             yield Finding("value-never", why, rule.policy, f"/matchConditions/{index}")
+
+
+def _literal_stars(policy: Policy) -> Iterator[Finding]:
+    """`*` within the name of a tool, where tool sets and `after` take it for any characters."""
+    shown = {example.call.get("toolName") for example in policy.examples}
+    for index, condition in enumerate(policy.conditions):
+        if condition.field != "toolName" or condition.operator not in _LITERAL:
+            continue
+        names = condition.value if isinstance(condition.value, list) else [condition.value]
+        found = next(
+            (each for each in names if isinstance(each, str) and "*" in each and each not in shown), None
+        )
+        if found is not None:
+            no = "not_" if condition.operator.startswith("not_") else ""
+            pattern = "^" + re.escape(found).replace("\\*", ".*") + "$"
+            message = (
+                f"`{condition.operator}` takes the `*` of `{shorten(found)}` for a part of the name, not for "
+                f"any characters; write `operator: {no}matches` with `value: '{shorten(pattern)}'`"
+            )
+            yield Finding("literal-star", message, policy, f"/matchConditions/{index}/value")
 
 
 def _examples(rule: CompiledPolicy, call: ToolCall | None) -> Iterator[Finding]:

@@ -150,6 +150,7 @@ def test_a_wrong_secret_is_refused_without_repeating_it(name: str, value: str) -
         ("ENV", "production\r", "is `production\\r`"),
         ("DATA_DIR", "./data\r", "is `./data\\r`: has blanks"),
         ("POLICIES_DIR", "policies.d ", "has blanks at its ends"),
+        ("DATA_DIR", "data\u200b", "characters that cannot be seen"),
         ("DATA_DIR", '"/srv/data"', "has quotes around it"),
         ("AUDIT_KEY_FILE", "'/srv/key'", "has quotes around it"),
         ("DATABASE_URL", "sqlite:///x.sqlite\r", "has blanks at its ends"),

@@ -55,6 +55,7 @@ findings:
   redundant-condition  warning  another condition of the policy implies it
   missing-triggers     warning  a call without the field matches
   unseen-characters    warning  a value holds what nobody sees, or typographic quotes
+  literal-star         warning  it compares the name of a tool with a text that has a `*`
   repeated             note     a long part stands twice in its conditions
   no-examples          warning  nothing says what it is for, so a mistake in it goes unnoticed
   approval-is-void     warning  `approval` says how calls are approved, and it holds none

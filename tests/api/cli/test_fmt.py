@@ -165,8 +165,8 @@ OTHER_BREAK = "a line ends with another character than a line feed; write a line
         ("- 1", "the whole document is a list; write `key: value` lines"),
         ("[1]", "the whole document is in braces or brackets"),
         ("{a: 1}", "the whole document is in braces or brackets"),
-        ("a:\n  - {}\u2028  - {b: 1}", OTHER_BREAK),
-        ("a: 1\u2029b: 2", OTHER_BREAK),
+        ("a: |\n  b\u2028  c", OTHER_BREAK),
+        ("a: 1 # b\u2029# c", OTHER_BREAK),
     ],
 )
 def test_fmt_says_why_it_leaves_a_document_alone(text: str, reason: str, shell: Shell) -> None:
