@@ -24,7 +24,7 @@ from engine.derived.sql.parser import (
     apart,
     parsed,
 )
-from engine.derived.sql.within import BODY, plain, readings, run_within
+from engine.derived.sql.within import BODY, later, plain, readings, run_within
 from engine.model import Json
 
 MOST_SQL: Final = 16_384
@@ -78,7 +78,7 @@ def _entry(
     return {"verb": verb, "tables": list(tables), "where": where, "temporary": temporary, "object": thing}
 
 
-def _entries(text: str, steps: list[int]) -> Iterator[dict[str, Json]]:
+def _entries(text: str, steps: list[int], alone: bool = False) -> Iterator[dict[str, Json]]:
     bracketed = _BRACKETED.search(text) is not None
     read = [parsed(text, POSTGRES, steps)]
     if _OTHERWISE.search(text) is not None:
@@ -97,10 +97,41 @@ def _entries(text: str, steps: list[int]) -> Iterator[dict[str, Json]]:
                 yield from _entries(each, steps)
             return
         yield _entry(UNKNOWN)
+    if not alone and not _is_understood(read[0]):
+        for whole, cut in later(text):
+            yield from _behind(whole, cut, steps)
     for reading in read:
         temporary: set[str] = set()
         for tree in reading or ():
             yield from _of_tree(tree, temporary)
+
+
+def _is_understood(trees: Sequence[Any] | None) -> bool:
+    """Whether nothing else may stand in the statements than what was read."""
+    from sqlglot import exp
+
+    known = (
+        exp.Query,
+        exp.DML,
+        exp.Create,
+        exp.Drop,
+        exp.Alter,
+        exp.TruncateTable,
+        exp.Transaction,
+        exp.Commit,
+    )
+    return trees is not None and all(isinstance(tree, known) for tree in trees)
+
+
+def _behind(whole: str, cut: str, steps: list[int]) -> Iterator[dict[str, Json]]:
+    """A statement behind other words, as far as it can be read."""
+    for text in dict.fromkeys((whole, cut)):
+        found = [
+            each for each in _entries(text, steps, alone=True) if each["verb"] != UNKNOWN and each["tables"]
+        ]
+        yield from found
+        if found:
+            return
 
 
 def _of_tree(tree: Any, temporary: set[str]) -> Iterator[dict[str, Json]]:

@@ -22,7 +22,7 @@ _GAP: Final = r"[\s(;\ufeff]"
 FIRST: Final = (
     r"(?:select|insert|update|delete|drop|create|alter|truncate|with|merge|grant|revoke|replace|call|exec|execute"
     r"|do|set|begin|explain|copy|load|vacuum|rename|declare|use|values|lock|commit|rollback|reindex|pragma|attach"
-    r"|handler|xa|prepare|table\s+[\w.\"]+\s*(?=;|\Z))(?!\w)"
+    r"|handler|xa|prepare|if\s+(?:not\s+)?(?:exists|object_id)|table\s+[\w.\"]+\s*(?=;|\Z))(?!\w)"
 )
 BEGINS: Final = re.compile(
     rf"(?:\A{_GAP}*+|(?<!{_GAP})(?=[\s(\ufeff]*;){_GAP}++|(?:\*/|/\*M?!\d*+){_GAP}*+){FIRST}", re.IGNORECASE

@@ -1,5 +1,5 @@
 """What a text of SQL runs besides what it says: what stands in comments that some databases run, what it
-explains, prepares or executes, and the bodies that it runs at once.
+explains, prepares or executes, the bodies that it runs at once, and what stands behind other words.
 
 Works on the text, before anything is parsed. Knows nothing of what a statement does.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import chain, pairwise
 from typing import Final
 
 from engine.derived.sql.texts import BEGINS, FIRST
@@ -17,12 +18,26 @@ BODY: Final = re.compile(
     re.IGNORECASE,
 )
 """How begins what PostgreSQL runs later, or with `DO` now; others refuse it."""
+_TEXT: Final = r"N?(?:'((?>(?:[^']|'')*))'|\"((?>(?:[^\"]|\"\")*))\")"
+"""MySQL takes both kinds of quotes; of a command line one kind is left."""
 _EXECUTED: Final = re.compile(
-    r"\bexec(?:ute)?\b(?:\s+immediate)?[\s(]*(?:(?:sys\.)?sp_executesql\s*|format\s*\(\s*)?N?'((?>(?:[^']|'')*))'",
+    r"(?:\bexec(?:ute)?\b(?:\s+immediate)?[\s(]*(?:(?:\w+\.){0,3}sp_(?:executesql|msforeach\w{1,9})\s*(?:@\w+\s*=\s*)?"
+    r"|(format|concat)\s*\(\s*)?|\bprepare\s+\w+\s+from\s+)" + _TEXT,
     re.IGNORECASE,
 )
 """A statement in a text, perhaps with places for names."""
-_PLACE: Final = re.compile(r"%[\d$]*[ILs]")
+_KEPT: Final = re.compile(
+    r"(?:\w\s*:=|@\w+(?:\s+(?:as\s+)?n?varchar\s*(?:\([^)']{0,9}\))?)?\s*\+?=)\s*()" + _TEXT, re.IGNORECASE
+)
+"""One that is kept under a name ..."""
+_RUNS: Final = re.compile(r"\bexec(?:ute)?\b|\bprepare\s+\w+\s+from\b", re.IGNORECASE)
+"""... in what runs such texts."""
+_ADDED: Final = rf"\s*(?:{_TEXT}|[^\s'\";|+,()][^'\";|+,()]*(?:\((?:[^()'\"]|\([^()'\"]*\))*\))?)\s*"
+_JOINED: Final = re.compile(r"\s*(?:\|\||\+)" + _ADDED)
+_LISTED: Final = re.compile(r"\s*," + _ADDED)
+"""A further part of a text: as it stands, or worked out."""
+_BODY_AS_TEXT: Final = re.compile(r"(?:\A|;)\s*do\s+(?:language\s+\w+\s+)?" + _TEXT, re.IGNORECASE)
+_PLACE: Final = re.compile(r"%[\d$]*[ILs]|(?<=table )\?|(?<=from )\?|(?<=update )\?", re.IGNORECASE)
 _STEP: Final = re.compile(rf"\b(?:begin|then|else|loop)\s+(?={FIRST})", re.IGNORECASE)
 """Where one begins in a body."""
 _BATCH: Final = re.compile(r"^[ \t]*go[ \t]*$", re.IGNORECASE | re.MULTILINE)
@@ -37,6 +52,23 @@ _PREPARED: Final = re.compile(
     r"(^|;)\s*prepare\s+(?:\w+|\"[^\"]*\")\s*+(?:\([^)]{0,200}\)\s*+)?as\s+", re.IGNORECASE
 )
 """... and `PREPARE` names what `EXECUTE` runs."""
+_LATER: Final = re.compile(
+    r"(?<![\w.$@#])(?:drop\s+(?:table|database|schema|materialized\s+view)\b|truncate\s+table\b|delete\s+from\b"
+    r"|update\s+(?!set\b)[\w.\[\]\"]{1,200}(?:\s+(?:as\s+)?\w+)?\s+set\b)",
+    re.IGNORECASE,
+)
+"""Where a statement begins behind others: SQL Server parts them by nothing, blocks have some."""
+_MADE: Final = re.compile(
+    r"\A\s*explain\b|\b(?:create|alter)\s[^;]{0,200}?\b(?:function|proc(?:edure)?|trigger|event|rule|package|type)\b",
+    re.IGNORECASE,
+)
+"""What follows is run later, or not at all."""
+_SQL_FIRST: Final = re.compile(rf"[\s(;]*(?:{FIRST}|(?:if|while|print|delimiter)\b)", re.IGNORECASE)
+_ENDS: Final = re.compile(
+    r"\b(?:end|else|commit|rollback|exec(?:ute)?|print|begin|if|return|declare|create|alter|insert|use)\b",
+    re.IGNORECASE,
+)
+_TABLES: Final = re.compile(r"\b(drop\s+(?:temporary\s+)?table)s\b", re.IGNORECASE)
 _FORCED: Final = re.compile(
     r"(drop\s+database\s+(?:if\s+exists\s+)?[\w.\"]{1,128})\s+with\s*\(\s*force\s*\)", re.IGNORECASE
 )
@@ -58,7 +90,7 @@ _ESCAPED_NAME: Final = re.compile(
 
 def plain(text: str) -> str:
     """A text in words that the parser knows."""
-    text = _BATCH.sub(";", _FORCED.sub(r"\1", text.removeprefix("\ufeff")))
+    text = _BATCH.sub(";", _FORCED.sub(r"\1", _TABLES.sub(r"\1", text.removeprefix("\ufeff"))))
     return _ESCAPED_NAME.sub(_spelled, text) if '&"' in text else text
 
 
@@ -73,25 +105,58 @@ def _character(code: int) -> str:
     return chr(code) if code < 0xD800 or 0xE000 <= code <= 0x10FFFF else "?"
 
 
-def uncommented(text: str) -> str:
-    """A text with a blank for each comment, as PostgreSQL takes them: one may lie within another."""
-    kept: list[str] = []
+def _pieces(text: str) -> Iterator[tuple[int, int, str]]:
+    """Where begins and ends what is quoted or a comment, as PostgreSQL takes it, and how it begins."""
     at = 0
     while (found := _PIECE.search(text, at)) is not None:
-        end = found.end()
+        at = found.end()
         if found[0][0] == "$":
-            close = text.find(found[0], end)
-            end = len(text) if close < 0 else close + len(found[0])
+            close = text.find(found[0], at)
+            at = len(text) if close < 0 else close + len(found[0])
         elif found[0] == "/*":
             depth = 1
-            while depth and (border := _BORDER.search(text, end)) is not None:
+            while depth and (border := _BORDER.search(text, at)) is not None:
                 depth += 1 if border[0] == "/*" else -1
-                end = border.end()
-            end = len(text) if depth else end
-        is_comment = found[0].startswith(("--", "/*"))
-        kept.append(text[at : found.start()] + " " if is_comment else text[at:end])
+                at = border.end()
+            at = len(text) if depth else at
+        yield found.start(), at, found[0]
+
+
+def uncommented(text: str) -> str:
+    """A text with a blank for each comment: one may lie within another."""
+    kept: list[str] = []
+    at = 0
+    for start, end, piece in _pieces(text):
+        is_comment = piece.startswith(("--", "/*"))
+        kept.append(text[at:start] + " " if is_comment else text[at:end])
         at = end
     return "".join(kept) + text[at:]
+
+
+def _masked(text: str) -> str:
+    """A text of the same length without what stands in comments, quoted texts and quoted names."""
+    kept: list[str] = []
+    at = 0
+    for start, end, piece in _pieces(text):
+        length = end - start
+        kept += text[at:start], '"'.ljust(length, "x") if piece[0] == '"' else " " * length
+        at = end
+    return "".join(kept) + text[at:]
+
+
+def later(text: str) -> Iterator[tuple[str, str]]:
+    """The statements of a text that stand behind other words: to the next one, and to what may end it."""
+    if _SQL_FIRST.match(text) is None or _LATER.search(text) is None:
+        return
+    shown = _masked(text)
+    made = _MADE.search(shown)
+    starts = [found.start() for found in _LATER.finditer(shown, 0, made.start() if made else len(shown))]
+    for start, following in pairwise([*starts, len(text)]):
+        end = shown.find(";", start, following)
+        end = following if end < 0 else end
+        sooner = _ENDS.search(shown, start + 1, end)
+        if start:
+            yield text[start:end], text[start : sooner.start() if sooner else end]
 
 
 def readings(text: str) -> Iterator[str]:
@@ -109,6 +174,27 @@ def run_within(text: str) -> Iterator[str]:
     while (found := BODY.search(text, end)) and (end := text.find(found[2], found.end())) >= 0:
         if found[1]:
             yield _STEP.sub("; ", text[found.end() : end])
-    for found in _EXECUTED.finditer(text):
-        if BEGINS.search(found[1]):
-            yield _PLACE.sub("x", found[1].replace("''", "'"))
+    for found in _BODY_AS_TEXT.finditer(text):
+        yield _STEP.sub("; ", _said(found, 1))
+    if _RUNS.search(text) is None:
+        return
+    for found in chain(_EXECUTED.finditer(text), _KEPT.finditer(text)):
+        said = _put_together(found, text)
+        if BEGINS.search(said):
+            yield _PLACE.sub("x", said)
+
+
+def _put_together(found: re.Match[str], text: str) -> str:
+    """A text that is run, with its further parts; `x` stands for what is worked out."""
+    how, said = (found[1] or "").lower(), _said(found, 2)
+    end = found.end()
+    further = _LISTED if how == "concat" else _JOINED
+    while how != "format" and (part := further.match(text, end)) is not None:
+        said += "x" if part[1] is part[2] is None else _said(part, 1)
+        end = part.end()
+    return f"{said}x" if said[-1:].isspace() else said
+
+
+def _said(found: re.Match[str], group: int) -> str:
+    """A quoted text as it is meant."""
+    return found[group + 1].replace('""', '"') if found[group] is None else found[group].replace("''", "'")
