@@ -364,7 +364,8 @@ def _host(text: str) -> str:
         begin, end = address.packed[:12], address.packed[12:]
         within = IPv4Address(end) if begin in _HOLDING and int(address) > 1 else address.sixtofour
         return str(within or address)
-    return _ipv4(host.rstrip(".")) or domain_of(host)
+    named = domain_of(host)
+    return _ipv4(host.rstrip(".")) or _ipv4(named) or named
 
 
 def _ipv4(host: str) -> str | None:

@@ -61,10 +61,12 @@ LONGEST_LABEL: Final = 63
 
 _QUOTED: Final = re.compile(r'\\.|"((?>(?:[^"\\]|\\.){0,256}))"(?!@)(?=(\s{0,16}<)?)', re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
-_BLANK_AT: Final = re.compile(r"(?<=[^\s@,;])@[ \t]+|(?<=[^\s,;])[ \t]+@[ \t]*(?=[^\s<>,;@]{1,253}\.)")
+_BLANK_AT: Final = re.compile(r"(?<=[^\s@,;])@\s+|(?<=[^\s,;])\s+@\s*(?=[^\s<>,;@]{1,253}\.)")
 _ENCODED: Final = re.compile(r"=\?([^?\s]{1,40})\?([bBqQ])\?([^?]{0,1024})\?=")
-_QUOTED_LOCAL: Final = re.compile(r'\\.|"((?>(?:[^"\\]|\\.){0,256}))"(?=@)', re.DOTALL)
+_QUOTED_LOCAL: Final = re.compile(r'\\.|"((?>(?:[^"\\]|\\.){0,256}))"(?=\s{0,16}[@(])', re.DOTALL)
 _COMMENT: Final = re.compile(r"\([^()]*\)")
+_BORDER: Final = re.compile(r"\\.|[()]", re.DOTALL)
+"""Where a comment begins or ends."""
 _ADDRESS: Final = re.compile(
     r"(?<![^\s<>,;:\"()\[\]@])[^\s<>,;:\"()\[\]@]++(?:@(?:[^\s<>,;:\"()\[\]@]++|\[[^\s\[\]]{1,64}\]))+"
 )
@@ -82,8 +84,8 @@ _FORM: Final = re.compile(r"[\w.%+\[\]-]{1,64}=[^&\s]*(?:&[\w.%+\[\]-]{1,64}=[^&
 _SENT_TO: Final = re.compile(
     r"^(?:resent-)?(?:to|cc|bcc)[ \t]*:(.*(?:\n[ \t].*)*)", re.IGNORECASE | re.MULTILINE
 )
-_COPIED: Final = re.compile(r"[?&](?:to|cc|bcc)=", re.IGNORECASE)
-_PARAMETER: Final = re.compile(r"[?&]\w*=[^&]*")
+_COPIED: Final = re.compile(r"(?:amp;)?(?:to|cc|bcc)", re.IGNORECASE)
+_PARAMETER: Final = re.compile(r"[?&]")
 _MAILTO: Final = re.compile(r"mailto:", re.IGNORECASE)
 
 
@@ -180,7 +182,7 @@ def _in(text: str, sure: bool) -> Iterator[str]:
     """The recipients in a text: addresses, and (`sure`) whatever else stands between commas."""
     text = _ENCODED.sub(_decoded, text)
     if _MAILTO.match(text.strip()):
-        text = unquote(_PARAMETER.sub("", _COPIED.sub(",", text.strip()[7:])))
+        text = _linked(text.strip()[7:])
     if "@" not in text:
         if sure:
             yield from (part for each in _PARTS.split(text) if (part := each.strip()))
@@ -188,7 +190,7 @@ def _in(text: str, sure: bool) -> Iterator[str]:
     bare = _QUOTED.sub(_unquoted, _QUOTED_LOCAL.sub(_local, text))
     if "@" not in bare:
         bare = text.replace('"', " ")
-    bare = _BLANK_AT.sub("@", _COMMENT.sub("", bare))
+    bare = _BLANK_AT.sub("@", _uncommented(bare))
     end = 0
     for found in _ADDRESS.finditer(bare):
         if sure and bare[found.start() - 1 : found.start()] != "<":
@@ -199,6 +201,32 @@ def _in(text: str, sure: bool) -> Iterator[str]:
             yield f"{local.strip(chr(39)).lower()}@{domain_of(domain)}"
     if sure and end:
         yield from _names(bare[end:] + ",")
+
+
+def _linked(link: str) -> str:
+    """Whom `a@b.example?subject=x&cc=c@d.example` names."""
+    to, *parameters = _PARAMETER.split(link)
+    parts = (each.partition("=") for each in parameters)
+    copied = [
+        value if at else name for name, at, value in parts if not at or _COPIED.fullmatch(unquote(name))
+    ]
+    return unquote(",".join([to, *copied]))
+
+
+def _uncommented(text: str) -> str:
+    """A text without its comments, which may lie within one another."""
+    kept: list[str] = []
+    at = begin = depth = 0
+    for border in _BORDER.finditer(text):
+        if border[0] == "(":
+            begin = begin if depth else border.start()
+            depth += 1
+        elif border[0] == ")" and depth:
+            depth -= 1
+            if not depth:
+                kept.append(text[at:begin])
+                at = border.end()
+    return "".join(kept) + _COMMENT.sub("", text[at:])
 
 
 def _names(text: str, first: bool = False) -> Iterator[str]:
@@ -292,7 +320,7 @@ def _domain(text: str) -> str:
     if domain.isascii() or len(domain) > LONGEST_DOMAIN:
         return domain
     try:
-        mapped = idna.uts46_remap(domain, std3_rules=False, transitional=False)
+        mapped = idna.uts46_remap(domain, std3_rules=False, transitional=False).strip(".")
         # A label in IDNA is longer than it was by the four of `xn--` at least.
         lengths = [len(label) + (0 if label.isascii() else 4) for label in mapped.split(".")]
         if max(lengths) > LONGEST_LABEL or sum(lengths) + len(lengths) - 1 > LONGEST_DOMAIN:

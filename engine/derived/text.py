@@ -16,7 +16,9 @@ from urllib.parse import unquote
 from engine.fields.visible import Composing, visible
 from engine.shell.emulation import decode64
 
-_BASE64: Final = re.compile(r"(?<![A-Za-z0-9+/_=-])[A-Za-z0-9+/_-]{12,}+={0,2}(?![A-Za-z0-9+/_=-])")
+_BASE64: Final = re.compile(r"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{12,}+={0,2}(?![A-Za-z0-9+/_=-])")
+_SEGMENT: Final = re.compile(r"[^/]{12,}+")
+"""Of what may be base64 or a part of an address."""
 _WRAPPED: Final = re.compile(r"(?<=[A-Za-z0-9+/]{60})\r?\n(?=[A-Za-z0-9+/=])")
 _PERCENT: Final = re.compile(r"%[0-9A-Fa-f]{2}")
 
@@ -43,9 +45,10 @@ def _decoded(text: str) -> Iterator[str]:
     if _PERCENT.search(text):
         yield unquote(text, errors="replace")
     for word in _BASE64.finditer(_WRAPPED.sub("", text)):
-        plain = _plain(word[0])
-        if plain:
+        if plain := _plain(word[0]):
             yield plain
+        elif "/" in word[0]:
+            yield from filter(None, map(_plain, _SEGMENT.findall(word[0])))
 
 
 def _plain(word: str) -> str | None:
