@@ -165,19 +165,20 @@ def _without_configuration(name: str, words: Sequence[str]) -> list[str]:
 
 
 def _read(name: str, command: Command, items: Sequence[Given]) -> Uses:
-    operands = operands_of(items)
+    in_place = [each for each in items if each.name == "in-place" or each == _AWK_IN_PLACE]
+    # `sed '' file` has an empty script; in `sed -i '' script file` macOS takes it for the end of a name
+    operands = operands_of(items) if in_place else [each.value for each in items if not each.name]
     files = operands[1:] if name in _SCRIPT_FIRST and not has_mark(items, "%") else operands
     if name in _WRITING_SECOND:
-        yield from each_of("writes", operands[1:])
+        yield from each_of("writes", filter(None, operands[1:]))
         files = operands[:1]
     interprets = name.startswith(_INTERPRETERS)
-    in_place = [each for each in items if each.name == "in-place" or each == _AWK_IN_PLACE]
     if interprets and not in_place:
         files = [word for word in files if _FILE_NAME.fullmatch(word[:4_097])]
     replaces = name == "sed" and files != operands and _REPLACES.fullmatch(operands[0][:4_096])
     if not (replaces and in_place and not any(each.value for each in in_place)):
         use: Use = "names" if name in _SEARCHING and any(each.name in _COUNTS for each in items) else "reads"
-        yield from each_of(use, [word for word in files if len(word) <= 4_096 and not word.isdigit()])
+        yield from each_of(use, [word for word in files if 0 < len(word) <= 4_096 and not word.isdigit()])
     yield from each_of("writes", files if in_place else ())
     if name == "sed" or name.endswith("awk"):
         given_by = [each.value for each in items if each.name in ("expression", "source")]

@@ -337,7 +337,8 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "wsl": _wrapper("du", "--distribution --user", same=False),
     **dict.fromkeys(("$SHELL", "$BASH", "$0"), _shell),
     "su": _option_c(),
-    **dict.fromkeys(("runuser", "script"), _option_c()),
+    "runuser": lambda words, stdin: _option_c()(words, stdin) or _wrapper("ugGw")(words, stdin),
+    "script": _option_c(),
     "sg": lambda words, stdin: _option_c()(words, stdin) or [Started("script", word) for word in words[1:]],
     "flock": _flock,
     "at": lambda words, stdin: [Started("input")],
@@ -361,7 +362,8 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "nix-shell": lambda words, stdin: _option_c("\0", "--run")(words, stdin) or _option_c("\0")(words, stdin),
     **dict.fromkeys(("fd", "fdfind"), _fd),
     **dict.fromkeys(
-        ("fakeroot", "rlwrap", "eatmydata", "torsocks", "torify", "valgrind", "catchsegv"), _wrapper()
+        ("fakeroot", "rlwrap", "eatmydata", "torsocks", "torify", "valgrind", "catchsegv", "chronic"),
+        _wrapper(),
     ),
     "proot": _wrapper("rbw"),
     **dict.fromkeys(

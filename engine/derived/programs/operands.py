@@ -6,7 +6,7 @@ Knows nothing of programs, of calls or of how paths are written.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from engine.shell.files.file_calls import Use, Uses
@@ -27,7 +27,7 @@ def looks_like_path(word: str) -> bool:
     return _PATH.fullmatch(word) is not None or _RELATIVE.fullmatch(word) is not None
 
 
-def each_of(use: Use, words: Sequence[str]) -> Uses:
+def each_of(use: Use, words: Iterable[str]) -> Uses:
     return ((use, word) for word in words)
 
 
