@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Final
 
-from engine.cel.ast import Expr, parts, path_of
+from engine.cel.ast import Expr, Logic, parts, path_of
 from engine.cel.compiler import compile_tree
 from engine.cel.control import METER, Run
-from engine.cel.fast_paths import STEPS, metered
+from engine.cel.fast_paths import STEPS, Constant, metered
 from engine.cel.semantics import CelError, Spent, kind
 from engine.fields.computed import TOOL
 from engine.model import COMPUTED, Fault, Json, Verdict
@@ -56,6 +56,11 @@ class Term:
         purse[0] -= steps - max(0, scope[METER][0])
         return TOO_MANY_TOGETHER if verdict is TOO_MANY and steps < self.steps else verdict
 
+    def asked_of(self, tool: Mapping[str, Json]) -> tuple[tuple[str, str], ...]:
+        """The members that it still reads where the tool is known: what `tool.kind == "shell" && ...` reads
+        is asked of shells alone."""
+        return _asked(self, *[(member, tool.get(member)) for member in self._of_tool])
+
     def _for_tool(self, tool: Mapping[str, Json]) -> tuple[Run, bool]:
         """What is left to be asked where the tool is known, once that tool was seen often enough."""
         known = _seen(self, *[tool.get(member) for member in self._of_tool])
@@ -82,6 +87,11 @@ def _seen(term: Term, *tool: Json) -> _ForTool:
     return _ForTool()
 
 
+@lru_cache(maxsize=MOST_REMEMBERED)
+def _asked(term: Term, *tool: tuple[str, Json]) -> tuple[tuple[str, str], ...]:
+    return tuple(dict.fromkeys(computed_in(term._tree, dict(tool)))) if tool else term.computed
+
+
 def _verdict(run: Run, scope: Mapping[str, Json]) -> Verdict:
     try:
         value = run(scope)
@@ -98,11 +108,14 @@ def _verdict(run: Run, scope: Mapping[str, Json]) -> Verdict:
     return Fault(f"it is {kind(value)}, neither true nor false")
 
 
-def computed_in(node: Expr) -> Iterator[tuple[str, str]]:
-    """The members that a tree reads of what the service works out, as (root, member)."""
+def computed_in(node: Expr, tool: Mapping[str, Json] | None = None) -> Iterator[tuple[str, str]]:
+    """The members that a tree reads of what the service works out, as (root, member); of a `tool` that is
+    known without what it decides by itself."""
     left = [node]
     while left:
         node = left.pop()
+        if tool and isinstance(node, Logic) and isinstance(compile_tree(node, tool)[0], Constant):
+            continue
         path = path_of(node)
         if path is None:
             left += reversed([*parts(node)])

@@ -237,10 +237,14 @@ class _OfExpression(CompiledCondition):
 
 def _scope_of(facts: Facts, term: Term) -> Mapping[str, Json] | Fault:
     """The document with what a term reads of computed members; one known only in part is an ERROR."""
-    for root, member in term.computed:
-        if facts.is_partial(root, member):
-            return Fault(_PARTIAL.get(member, _PARTIAL["shellCommands"]))
-    return facts.scope(term.computed)
+    in_part = [each for each in term.computed if facts.is_partial(*each)]
+    scope = facts.scope(term.computed)
+    if in_part:
+        asked = term.asked_of(scope.get(TOOL) or {})
+        for root, member in in_part:
+            if (root, member) in asked:
+                return Fault(_PARTIAL.get(member, _PARTIAL["shellCommands"]))
+    return scope
 
 
 _interned: Final[WeakValueDictionary[Hashable, CompiledCondition]] = WeakValueDictionary()
