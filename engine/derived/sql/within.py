@@ -63,7 +63,12 @@ _MADE: Final = re.compile(
     re.IGNORECASE,
 )
 """What follows is run later, or not at all."""
-_SQL_FIRST: Final = re.compile(rf"[\s(;]*(?:{FIRST}|(?:if|while|print|delimiter)\b)", re.IGNORECASE)
+_OF_BATCHES: Final = (
+    "if|while|print|delimiter|waitfor|raiserror|throw|dbcc|kill|checkpoint|goto|return|open|close|fetch|save|backup"
+    "|restore|deallocate|reconfigure|revert|deny"
+)
+_SQL_FIRST: Final = re.compile(rf"[\s(;]*(?:{FIRST}|(?:{_OF_BATCHES})\b|\w+\s?:\s)", re.IGNORECASE)
+"""How SQL begins, and no question in words."""
 _ENDS: Final = re.compile(
     r"\b(?:end|else|commit|rollback|exec(?:ute)?|print|begin|if|return|declare|create|alter|insert|use)\b",
     re.IGNORECASE,
@@ -146,9 +151,9 @@ def _masked(text: str) -> str:
 
 def later(text: str) -> Iterator[tuple[str, str]]:
     """The statements of a text that stand behind other words: to the next one, and to what may end it."""
-    if _SQL_FIRST.match(text) is None or _LATER.search(text) is None:
-        return
     shown = _masked(text)
+    if _SQL_FIRST.match(shown) is None:
+        return
     made = _MADE.search(shown)
     starts = [found.start() for found in _LATER.finditer(shown, 0, made.start() if made else len(shown))]
     for start, following in pairwise([*starts, len(text)]):

@@ -15,6 +15,8 @@ DROPS = [
     "BEGIN TRY\n  DROP TABLE dbo.users;\nEND TRY\nBEGIN CATCH\nEND CATCH",
     "INSERT INTO a VALUES (1) DROP TABLE dbo.users",
     "EXEC sp_rename 'a', 'b'\nDROP TABLE dbo.users",
+    "/* x */ IF 1 = 1 DROP/* y */TABLE dbo.users -- z",
+    "WAITFOR DELAY '00:00:01' DROP TABLE dbo.users",
     "DROP TABLES dbo.users",
     "DO 'BEGIN DROP TABLE dbo.users; END'",
     "DO $$BEGIN EXECUTE 'DROP TABLE IF EXISTS ' || 'dbo.' || 'users' || ' CASCADE'; END$$",
