@@ -178,8 +178,10 @@ async def _decide(request: HookRequest, deadline: float) -> Verdict:
         verdict = await _approval(request, call.approval_id, deadline)
         if verdict is not None:
             return verdict
-    if any(call.tool_call_id == request.call_id and call.approval_id for call in alike):
-        # The approval of this very call went to another one like it: that one is spent.
+    if any(
+        call.tool_call_id == request.call_id and (call.approval_id or call.is_completed) for call in alike
+    ):
+        # The approval of this very call went to another one like it, or it was made: that one is spent.
         raw = await request.done(_called, request, request.context.ids("hook"), request.report.payload)
         event = await request.context.intake.event(request.caller, raw)
     receipt = await request.take(event)

@@ -225,6 +225,7 @@ class Receipt(msgspec.Struct, omit_defaults=True):
     auditHash: str | UnsetType = UNSET  # noqa: N815
     auditChain: int = FIRST_CHAIN  # noqa: N815
     grantIds: list[str] | UnsetType = UNSET  # noqa: N815
+    completion: str | UnsetType = UNSET
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -117,6 +117,11 @@ def seen_by_decision(store: Database, call_no: int) -> tuple[dict[str, Any], Jso
     return {}, None
 
 
+def completion_of(store: Database, call_no: int) -> str:
+    """What was reported of a call that has an outcome: `completed` or `failed`."""
+    return str(store.rows("SELECT completion FROM tool_calls WHERE call_no = ?", (call_no,))[0][0])
+
+
 def is_event_of_call() -> Any:
     """The same, as a condition."""
     return (Event.event_no == CallTable.event_no) & (Event.received_at == CallTable.decided_at)

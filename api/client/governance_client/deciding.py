@@ -219,10 +219,14 @@ class Deciding:
 def _decision(call: AskedCall, response: ClientResponse) -> ToolDecision:
     question = call.question
     if response.status == 200:
+        content = _content(response)
         try:
-            return question.answered(call.event.event_id, _content(response))
+            decision = question.answered(call.event.event_id, content)
         except MalformedAnswer as error:
             return question.without_answer("unavailable", f"the answer cannot be understood: {error}")
+        if content.get("completion") == "completed":
+            call.memory.was_made(question.tool_call_id)
+        return decision
     return question.without_answer(_refusal(response.status), response.problem())
 
 

@@ -142,18 +142,17 @@ class RunCore:
 
     def asking(self, tool: str, arguments: Mapping[str, Any], details: CallDetails) -> Flow[ToolDecision]:
         """The flow behind `check`, to be driven by a thread or a task."""
-        tool_call_id = details.get("tool_call_id")
-        if not tool_call_id or tool_call_id in self.memory.made:
-            # INVARIANT: one decision is for one execution: some models number their calls anew each time.
-            tool_call_id = f"call-{new_id()}"
-        question = Question(self.run_id, tool, tool_call_id, "{}")
+        question = Question(self.run_id, tool, details.get("tool_call_id") or f"call-{new_id()}", "{}")
         try:
             self.report_start()
             question = replace(question, payload=payloads.arguments_json(arguments))
+            question = self.memory.unspent(question)
             call = AskedCall.of(self.memory, question, _metadata(details))
         except (ValueError, TypeError, RecursionError) as error:
             return question.without_answer("invalid", f"its arguments cannot be told exactly: {error}")
         decision = yield from self.core.deciding.decide(call, seconds_to_wait(details.get("wait", True)))
+        if decision.allowed and question.tool_call_id in self.memory.made:  # as the service has told
+            return (yield from self.asking(tool, arguments, details))
         if decision.approval_id is not None and decision.allowed and not _same(arguments, question.payload):
             return question.without_answer("invalid", "its arguments changed while it waited for approval")
         return decision

@@ -14,13 +14,15 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from governance_client.decision import Question, ToolDecision
-from governance_client.events import ClientEvent, event
+from governance_client.events import ClientEvent, event, new_id
 from governance_client.journal import OfflineJournal
 
 MOST_REFUSED: Final = 10_000
 """Refusals that are remembered of a run; one with more is refused everything while the service is away."""
 MOST_MADE: Final = 10_000
 """Calls that are known to have been made; of a run with more the oldest are not."""
+MOST_ALIKE: Final = 50
+"""Executions of the same call under the same id whose decisions are found again after a restart."""
 _REMEMBERED: Final = frozenset(("blocked", "rejected", "expired", "cancelled", "awaiting_approval"))
 _STOPPING: Final = frozenset(("halted", "unauthorized"))
 
@@ -56,6 +58,20 @@ class ClientRunMemory:
             self.made[tool_call_id] = None
             if len(self.made) > MOST_MADE:
                 self.made.popitem(last=False)
+
+    def unspent(self, question: Question) -> Question:
+        """The question under its own id or, where that call was made, under one that follows from the call.
+
+        INVARIANT: one decision is for one execution: some models number their calls anew each time. And the
+        approval of each is found again after a restart.
+        """
+        with self.lock:
+            if question.tool_call_id not in self.made:
+                return question
+            alike = _digest(f"{question.tool_call_id}\n{question.tool}\n{question.payload}").hex()
+            names = (f"call-{alike}-{number}" for number in range(2, MOST_ALIKE + 1))
+            name = next((each for each in names if each not in self.made), f"call-{new_id()}")
+        return replace(question, tool_call_id=name)
 
     def learn(self, question: Question, decision: ToolDecision) -> None:
         """Remember what the service has said."""

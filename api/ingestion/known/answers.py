@@ -16,6 +16,7 @@ from api.ingestion.known.lookups import KnownEvent
 from api.ingestion.known.runs import KnownRun
 from api.ingestion.record import record_doubt, record_repeat
 from api.ingestion.rows import CallRow
+from api.store.call_facts import completion_of
 from api.store.halts import HaltBook
 from api.store.runs import COVERED
 
@@ -66,6 +67,8 @@ class RecordedAnswers:
             receipt = self.receipt(event, call, position, audit_id=audit_id)
             if COVERED in call.flags:
                 receipt.grantIds = batch.grants_of(call)
+            if call.status == "allowed" and call.completed_at is not None:
+                receipt.completion = completion_of(batch.store, call.call_no)
             return receipt
         # What was recorded stays, and holds again when the halt ends.
         audit_id = record_repeat(batch, event, call, "blocked", halt)

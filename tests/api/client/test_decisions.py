@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
-from governance_client import ClientSettings, Governance, Refused
+from governance_client import ClientSettings, Governance, Refused, ToolDecision
 
 from tests.api.client.conftest import Ask, Told, pending, run_of
 from tests.harness.running_service import Served
@@ -80,6 +81,27 @@ def test_a_call_that_has_completed_has_spent_its_approval(told: Told, service: S
         assert again.waiting and again.approval_id != first.approval_id
         assert again.tool_call_id != "call_0"
         assert run.check("list", {}, tool_call_id="call_0").allowed
+
+
+def test_a_restarted_agent_knows_what_it_has_made(ask: Ask, told: Told, service: Served) -> None:
+    """One decision is for one execution, and a person's word for the next one is found again."""
+    run_id = service.ids("run")
+    same: Any = {"run_id": run_id, "tool_call_id": "call_0", "wait": False}
+
+    def made(verb: str, number: int) -> ToolDecision:
+        waiting = ask(told(), "pay", {"amount": 7}, **same)
+        assert waiting.waiting and len(run_of(service, run_id)["toolCalls"]) == number
+        service.call("reviewer", "POST", f"/v1/approvals/{waiting.approval_id}/{verb}", {})
+        decision = ask(told(), "pay", {"amount": 7}, **same)
+        assert decision.approval_id == waiting.approval_id
+        return decision
+
+    for number in (1, 2):
+        decision = made("approve", number)
+        assert decision.allowed
+        with Governance(told()) as governance, governance.run(run_id=run_id) as run:
+            run.completed(decision, "paid")
+    assert not made("reject", 3).allowed
 
 
 def test_a_halt_stops_asking_and_waiting(ask: Ask, told: Told, service: Served) -> None:

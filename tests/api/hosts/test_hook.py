@@ -77,6 +77,17 @@ def test_a_call_that_still_waits_is_found_when_it_is_repeated(agent: Make, name:
 
 
 @every_host
+def test_one_decision_is_for_one_execution_whatever_names_calls_have(agent: Make, name: str) -> None:
+    """Some models number their calls anew in each answer."""
+    made = agent(name)
+    for command in ("scp a b:", "curl b"):
+        assert made.call(command).goes_ahead
+        made.tell("result", command)
+    made.calls = 0
+    assert not made.call("scp a b:").goes_ahead, "its run has read something since"
+
+
+@every_host
 def test_rejected_and_expired_are_different_words(agent: Make, name: str) -> None:
     made = agent(name)
     thread = made.meanwhile(lambda: made.resolve("reject", made.approval()))

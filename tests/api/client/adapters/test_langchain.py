@@ -17,6 +17,7 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command
 
+from tests.api.client.adapters import langchain_driver
 from tests.api.client.adapters.driver import DONE, MODEL, TASK, Script, Tools
 from tests.api.client.adapters.langchain_driver import CONFIG, INPUT, ScriptedChatModel
 from tests.api.client.adapters.place import Place
@@ -117,6 +118,29 @@ def test_a_yes_of_langgraph_is_none_of_the_service(place: Place, tools: Tools) -
 
     assert within(place, job)["messages"][-1].content == DONE
     assert tools.ran == [("pay", {"to": "bob", "amount": 7})]
+
+
+def test_a_no_counts_in_another_process_though_the_call_has_the_id_of_one_that_was_made(
+    place: Place, tools: Tools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(langchain_driver, "call_id", lambda step, at: f"call_{at}")
+    database = InMemorySaver()
+
+    async def process(governance: AsyncGovernance, verb: str = "") -> Any:
+        middleware = GovernanceMiddleware(governance, approvals="interrupt")
+        model = ScriptedChatModel(script=PAY + PAY)
+        agent = create_agent(model, tools.functions, middleware=[middleware], checkpointer=database)
+        if not verb:
+            return await agent.ainvoke(INPUT, CONFIG)
+        going = middleware.aoutcomes(agent.get_state(CONFIG).interrupts)
+        outcomes, _ = await asyncio.gather(going, place.person(verb))
+        return await agent.ainvoke(outcomes, CONFIG)
+
+    within(place, process)
+    within(place, lambda governance: process(governance, "approve"))
+    assert len(tools.ran) == 1
+    result = within(place, lambda governance: process(governance, "reject"))
+    assert len(tools.ran) == 1 and result["messages"][-1].content == DONE
 
 
 def test_a_tool_that_is_tried_again_is_one_call_that_has_failed(place: Place, tools: Tools) -> None:
