@@ -50,16 +50,19 @@ class _JournalFile:
     closed: bool = False
 
     def settled(self, event: ClientEvent, status: int, why: str) -> None:
-        """An event was answered for good."""
+        """An event was answered for good. Raises OSError where a refusal cannot be kept; it still waits then."""
         with self.lock:
             if self.closed:
                 return  # whoever adopts it will be answered the same
             if status != 200:
                 _keep_refused(self.path.parent / REFUSED, event, why)
             self.waiting -= 1
-            if self.waiting == 0 and not self.sealed:
-                os.ftruncate(self.descriptor, 0)
-            self.remove_if_done()
+            try:
+                if self.waiting == 0 and not self.sealed:
+                    os.ftruncate(self.descriptor, 0)
+                self.remove_if_done()
+            except OSError as error:  # whoever adopts the file will be answered the same
+                log.error("the journal %s cannot be cleared: %s", self.path, error)
 
     def remove_if_done(self) -> None:
         """A sealed file of which all is recorded."""

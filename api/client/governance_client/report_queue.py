@@ -33,7 +33,8 @@ UNREADABLE: Final = (400, 413, 422)
 by an output that cannot be recorded."""
 
 Settled = Callable[[int, str], None]
-"""Told of the status that an event was answered with, and of the words of a refusal."""
+"""Told of the status that an event was answered with, and of the words of a refusal. Raises OSError where that
+cannot be kept yet."""
 
 Keep = Callable[[Sequence[ClientEvent]], Sequence[Settled]]
 """Keeps events elsewhere, too; whom to tell what became of each."""
@@ -135,7 +136,11 @@ class ReportQueue:
             if status != 200:
                 log.warning("the service refused %s: %s", report.event.event_type, result.problem())
             if report.settled is not None:
-                report.settled(status, result.problem())
+                try:
+                    report.settled(status, result.problem())
+                except OSError as error:
+                    log.error("what the service refused cannot be kept, and is sent again: %s", error)
+                    kept.append(report)
         self._end(flight, kept)
         return not kept
 
@@ -232,10 +237,12 @@ class ReportQueue:
         flight.done.set_result(None)
 
     def _forget_one(self) -> None:
-        for reports in self._pending.values():
+        for run_id, reports in self._pending.items():
             for report in reports:
                 if report.settled is None and report.event.event_type.startswith("tool."):
                     reports.remove(report)
+                    if not reports:
+                        del self._pending[run_id]
                     self._kept -= 1
                     log.error("too many reports wait for the service; the oldest output is dropped")
                     return

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+
+import pytest
+from governance_client import report_queue
 from governance_client.events import event
 from governance_client.report_queue import BatchResult, Flight, ReportQueue
 
@@ -80,3 +84,32 @@ def test_a_run_that_reports_without_end_keeps_no_question_waiting() -> None:
         assert kinds(queue.take(["run"], until)) == []
         queue.put_back(later)
     assert kinds(queue.take(["run", "part"], until)) == []
+
+
+def test_a_refusal_that_cannot_be_kept_holds_up_no_other_run_and_is_sent_again() -> None:
+    """The disk is full, and has room again a moment later."""
+    room = iter([False, True])
+    kept: list[int] = []
+
+    def settled(status: int, why: str) -> None:
+        if not next(room):
+            raise OSError(errno.ENOSPC, "no room")
+        kept.append(status)
+
+    queue = queue_of()
+    queue.add(event("tool.called", ("run",), "payer", {}), settled)
+    queue.add(event("custom.other", ("other",), "payer", {}))
+    flight = queue.take_any()
+    assert isinstance(flight, Flight)
+    assert not queue.settle(flight, [BatchResult(403, {}), BatchResult(200, {})])
+    assert kinds(queue.take(["other"], queue.newest)) == []
+    flight = queue.take_any()
+    assert isinstance(flight, Flight) and kinds(flight) == ["tool.called"]
+    assert queue.settle(flight, [BatchResult(403, {})]) and kept == [403] and queue.is_empty
+
+
+def test_nothing_is_left_of_a_run_whose_only_output_was_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report_queue, "MOST_KEPT", 1)
+    queue = queue_of(("tool.completed", ("run",)), ("custom.other", ("other",)))
+    assert take(queue.take_any(), queue) == ["custom.other"]
+    assert queue.is_empty and not queue.wait(0)
