@@ -50,7 +50,7 @@ class _JournalFile:
     closed: bool = False
 
     def settled(self, event: ClientEvent, status: int, why: str) -> None:
-        """An event was answered for good. Raises OSError where a refusal cannot be kept; it still waits then."""
+        """An event was answered for good. Raises OSError where a refusal cannot be kept: it waits on."""
         with self.lock:
             if self.closed:
                 return  # whoever adopts it will be answered the same

@@ -33,8 +33,8 @@ UNREADABLE: Final = (400, 413, 422)
 by an output that cannot be recorded."""
 
 Settled = Callable[[int, str], None]
-"""Told of the status that an event was answered with, and of the words of a refusal. Raises OSError where that
-cannot be kept yet."""
+"""Told of the status that an event was answered with, and of the words of a refusal. Raises OSError where
+that cannot be kept yet."""
 
 Keep = Callable[[Sequence[ClientEvent]], Sequence[Settled]]
 """Keeps events elsewhere, too; whom to tell what became of each."""
