@@ -234,6 +234,7 @@ async def _approval(request: HookRequest, approval_id: str, deadline: float) -> 
         metadata = {"approvalId": approval_id}
         if not await request.is_first(HANDED_OUT, approval_id, said["resolvedAt"], metadata):
             return None
+        said = await _awaited(request, approval_id, 0)  # a halt may have been recorded before that
     return _final("allowed" if said["status"] == "approved" else "blocked", said)
 
 

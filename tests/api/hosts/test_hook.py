@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from api.handlers.hook_request import HookRequest
 from api.hosts.hook import answered
 from api.hosts.report import PROBE
 from api.hosts.table import NAMES, host
@@ -98,6 +100,25 @@ def test_rejected_and_expired_are_different_words(agent: Make, name: str) -> Non
     found = made.call(BRIEF)
     assert not found.goes_ahead
     assert "Nobody decided" in found.text
+
+
+def test_a_halt_that_comes_while_an_approval_is_handed_out_counts(
+    agent: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its record waits for its turn, behind that of the halt."""
+    made, is_first = agent("claude-code"), HookRequest.is_first
+
+    async def behind(request: HookRequest, *about: Any) -> bool:
+        halt = {"agentId": f"agent-{made.session}", "reason": "enough"}
+        answer = await asyncio.to_thread(made.service.call, "admin", "POST", "/v1/halt", halt)
+        assert answer.status_code == 200
+        return await is_first(request, *about)
+
+    assert not made.call(HELD, impatient=True).goes_ahead
+    made.resolve("approve", made.approval())
+    monkeypatch.setattr(HookRequest, "is_first", behind)
+    found = made.call(HELD)
+    assert not found.goes_ahead and "a person has stopped this agent" in found.text
 
 
 @every_host
