@@ -18,7 +18,8 @@ from governance_client.events import ClientEvent, event, new_id
 from governance_client.journal import OfflineJournal
 
 MOST_REFUSED: Final = 10_000
-"""Refusals that are remembered of a run; one with more is refused everything while the service is away."""
+"""Of a run, two for each call that was refused; one with more is refused everything while the service is
+away."""
 MOST_MADE: Final = 10_000
 """Calls that are known to have been made; of a run with more the oldest are not."""
 MOST_ALIKE: Final = 50
@@ -39,6 +40,8 @@ class ClientRunMemory:
     named: tuple[str, ...] = ()
     stopped: ToolDecision | None = None
     refused: OrderedDict[bytes, ToolDecision] = field(default_factory=OrderedDict)
+    beyond: ToolDecision | None = None
+    """One refusal of those that are not remembered."""
     made: OrderedDict[str, None] = field(default_factory=OrderedDict)
     """Ids of calls that have completed."""
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -77,19 +80,21 @@ class ClientRunMemory:
         """Remember what the service has said."""
         keys = _keys(question)
         with self.lock:
-            if decision.status in _STOPPING or len(self.refused) > MOST_REFUSED:
+            if decision.status in _STOPPING:
                 self.stopped = decision
             elif decision.allowed:
                 self.stopped = None
                 for key in keys:
                     self.refused.pop(key, None)
-            elif decision.status in _REMEMBERED:
+            elif decision.status in _REMEMBERED and len(self.refused) < MOST_REFUSED:
                 self.refused.update(dict.fromkeys(keys, decision))
+            elif decision.status in _REMEMBERED:
+                self.beyond = decision
 
     def against(self, question: Question) -> ToolDecision | None:
         """What is known against a call that nobody can be asked about."""
         with self.lock:
-            known = self.stopped or next(filter(None, map(self.refused.get, _keys(question))), None)
+            known = self.stopped or next(filter(None, map(self.refused.get, _keys(question))), self.beyond)
         if known is None:
             return None if self.parent is None else self.parent.against(question)
         return replace(known, tool=question.tool, run_id=question.run_id, tool_call_id=question.tool_call_id)

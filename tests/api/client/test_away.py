@@ -15,7 +15,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from governance_client import AsyncGovernance, Governance
+from governance_client import AsyncGovernance, Governance, run_memory
 
 from tests.api.client.conftest import Ask, Told, pending, until
 from tests.harness.gate import Gate
@@ -99,6 +99,23 @@ def test_a_call_whose_answer_was_lost_is_recorded_once(
 
 
 # Open ---------------------------------------------------------------------------------------------
+
+
+def test_open_refuses_everything_to_a_run_with_more_refusals_than_are_remembered(
+    told: Told, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_memory, "MOST_REFUSED", 4)
+    with Governance(told(gate.port, fail_mode="open")) as governance, governance.run("a task") as run:
+        for number in range(3):  # each is remembered by its id and by what it would do
+            assert run.check("delete", {"number": number}).status == "blocked"
+        assert run.check("list", {}).allowed
+        gate.shut()
+        for tool in ("delete", "list"):
+            decision = run.check(tool, {"number": 9})
+            assert not decision.allowed, decision
+        gate.open()
+        until(lambda: run.check("list", {}).allowed)
+    assert entries(told) == []
 
 
 def test_open_writes_down_and_reports_once(told: Told, gate: Gate, service: Served) -> None:
