@@ -21,10 +21,15 @@ from typing import Any, Literal, Self
 
 from pydantic_ai import AgentRunResult, ApprovalRequired, CallDeferred, RunContext, ToolFailed
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
-from pydantic_ai.capabilities.abstract import WrapRunHandler, WrapToolExecuteHandler
+from pydantic_ai.capabilities.abstract import (
+    WrapOutputProcessHandler,
+    WrapRunHandler,
+    WrapToolExecuteHandler,
+)
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ModelRequest, ToolCallPart, UserPromptPart
 from pydantic_ai.models import ModelRequestContext
+from pydantic_ai.output import OutputContext
 from pydantic_ai.tools import (
     DeferredToolApprovalResult,
     DeferredToolRequests,
@@ -43,7 +48,7 @@ _DECISION = "governance"
 
 class Governed(AbstractCapability[Any]):
     """See the module. `ungoverned` names tools that may run where nobody can ask before it: those of the
-    model's provider, and those that are executed outside of the agent."""
+    model's provider, those that are executed outside of the agent, and functions of `output_type`."""
 
     def __init__(
         self,
@@ -106,6 +111,23 @@ class Governed(AbstractCapability[Any]):
                 " `Governed(..., ungoverned=[...])`"
             )
         return request_context
+
+    async def wrap_output_process(
+        self,
+        ctx: RunContext[Any],
+        *,
+        output_context: OutputContext,
+        output: Any,
+        handler: WrapOutputProcessHandler,
+    ) -> Any:
+        """A function that the model calls with its output runs only where it is named."""
+        name = output_context.function_name or "output function"
+        if output_context.has_function and name not in self._ungoverned:
+            raise UserError(
+                f"nobody can ask before the output function `{name}` runs; make it a tool, or name it in"
+                " `Governed(..., ungoverned=[...])`"
+            )
+        return await handler(output)
 
     async def wrap_tool_execute(
         self,

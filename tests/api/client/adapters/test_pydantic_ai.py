@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from pydantic_ai import Agent, DeferredToolRequests, RunContext
 from pydantic_ai.capabilities import WebSearch
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
-from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import ExternalToolset
 
@@ -165,3 +165,34 @@ def test_what_runs_elsewhere_is_refused_unless_it_is_named(
         within(place, job)
     if name == "fetch":  # the scripted model has no provider that searches
         assert within(place, lambda governance: job(governance, name)) == DONE
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_an_output_function_runs_only_where_it_is_named(place: Place, streams: bool) -> None:
+    """The model calls it with its output, as it calls a tool."""
+    ran: list[str] = []
+
+    def wire(to: str) -> str:
+        ran.append(to)
+        return "wired"
+
+    def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        return ModelResponse([ToolCallPart(info.output_tools[0].name, {"to": "mallory"}, "call-0")])
+
+    async def parts(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[DeltaToolCalls]:
+        yield {0: DeltaToolCall(info.output_tools[0].name, '{"to": ', tool_call_id="call-0")}
+        yield {0: DeltaToolCall(json_args='"mallory"}')}
+
+    async def job(governance: AsyncGovernance, *named: str) -> Any:
+        governed = Governed(governance, ungoverned=named)
+        agent = Agent(FunctionModel(model, stream_function=parts), output_type=wire, capabilities=[governed])
+        if not streams:
+            return (await agent.run(TASK)).output
+        async with agent.run_stream(TASK) as stream:
+            return await stream.get_output()
+
+    with pytest.raises(UserError, match="output function `wire`"):
+        within(place, job)
+    assert ran == []
+    assert within(place, lambda governance: job(governance, "wire")) == "wired"
+    assert ran[-1] == "mallory"
