@@ -27,6 +27,7 @@ from api.http import bodies
 from api.http.exchange import Reply, Values
 from api.http.problems import ApiError, as_api_error, not_found
 from api.http.route import AGENT, WAIT, Query, Route
+from api.ingestion.event import Incoming
 from api.ingestion.flow import SAID
 from api.ingestion.validation import ASKED_TWICE, HANDED_OUT
 from api.store import hook_calls
@@ -182,13 +183,21 @@ async def _decide(request: HookRequest, deadline: float) -> Verdict:
         call.tool_call_id == request.call_id and (call.approval_id or call.is_completed) for call in alike
     ):
         # The approval of this very call went to another one like it, or it was made: that one is spent.
-        raw = await request.done(_called, request, request.context.ids("hook"), request.report.payload)
-        event = await request.context.intake.event(request.caller, raw)
+        event = await _anew(request)
     receipt = await request.take(event)
+    if receipt["toolCallStatus"] == "allowed" and ("approvalId" in receipt or "completion" in receipt):
+        # So it is where it was decided before all those like it that are looked at.
+        receipt = await request.take(await _anew(request))
     if receipt["toolCallStatus"] == "awaiting_approval":
         verdict = await _approval(request, receipt["approvalId"], deadline)
         return verdict or Verdict(UNDECIDED, wording.undecided("another call took the approval of this one"))
     return _final(receipt["toolCallStatus"], receipt)
+
+
+async def _anew(request: HookRequest) -> Incoming:
+    """The call under a name that no other one has."""
+    raw = await request.done(_called, request, request.context.ids("hook"), request.report.payload)
+    return await request.context.intake.event(request.caller, raw)
 
 
 async def _wait(request: HookRequest, deadline: float) -> Verdict:
