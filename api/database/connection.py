@@ -12,6 +12,7 @@ import contextlib
 import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -101,7 +102,7 @@ class Database:
             self.peewee: peewee.Database = (file := SqliteFile(self.path, self._give_up))
             self._sqlite = file
             self.checkpoints = Checkpoints(file)
-            self._file_lock = FileLock(self.path)
+            self._file_lock = FileLock(self.path, partial(refuse_copied, self.path))
         else:
             self.peewee = Postgres(url.replace("postgres://", "postgresql://", 1))
             self._server_lock = ServerLock(self.peewee)

@@ -55,15 +55,21 @@ def _copy(arguments: argparse.Namespace) -> int:
         raise CommandError(str(error).replace("--database-url", "--to"), USAGE) from None
     if target.startswith("sqlite:"):
         raise CommandError("--to: write `postgresql://user:password@host:5432/name`", USAGE)
+    unmarked: list[OSError] = []
+
+    def mark() -> None:
+        try:
+            note(source, postgres_place(target)[0], iso(system_clock()))
+        except OSError as error:
+            unmarked.append(error)
+
     try:
         with stages("counting") as watch:
-            copied = copy(source, target, watch)
+            copied = copy(source, target, watch, mark)
     except CopyError as error:
         raise CommandError(str(error)) from None
-    try:
-        note(source, postgres_place(target)[0], iso(system_clock()))
-    except OSError as error:
-        print(f"put `{source}` away, lest it is used again: it cannot be marked ({error.strerror})")
+    for problem in unmarked:
+        print(f"put `{source}` away, lest it is used again: it cannot be marked ({problem.strerror})")
     before = f", {copied.before} of them by the copy before" if copied.before else ""
     print(f"copied and verified: {copied.rows} rows of {copied.tables} tables{before}")
     print("next: start the service with GOVERNANCE_DATABASE_URL set to the new database, and the same data")

@@ -22,6 +22,8 @@ from api.database.moving.target import Target
 
 Watch = Callable[[str, int, int], None]
 """Told what is copied now, how many rows are there, and of how many."""
+Mark = Callable[[], None]
+"""Marks the source as copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +36,12 @@ class Copied:
     """Of the rows, those that an interrupted copy had brought."""
 
 
-def copy(path: Path, url: str, watch: Watch) -> Copied:
-    """From the file into the database at the address. Raises CopyError, DatabaseUnavailable."""
+def copy(path: Path, url: str, watch: Watch, mark: Mark) -> Copied:
+    """From the file into the database at the address. Raises CopyError, DatabaseUnavailable.
+
+    INVARIANT: the source is marked before anybody may start on the target, and before anybody who waits for
+    the source may write there: what they wrote would be in neither history.
+    """
     url = url.replace("postgres://", "postgresql://", 1)
     with _told(path, url), source.opened(path) as old, target.opened(url) as new:
         progress = new.begin(old.fingerprint)
@@ -54,6 +60,7 @@ def copy(path: Path, url: str, watch: Watch) -> Copied:
                 watch(stream.name, done, total)
         watch("verifying", done, total)
         tables = _verify(old, new)
+        mark()
         new.finish(old.tips)
         return Copied(done, tables, before)
 

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from api.database.errors import DatabaseUnavailable
@@ -53,10 +53,12 @@ def is_served(path: Path) -> bool:
 
 
 class FileLock:
-    """Of one process with SQLite. All raise DatabaseUnavailable when the lock cannot be had in time."""
+    """Of one process with SQLite. All raise DatabaseUnavailable when the lock cannot be had in time, and what
+    `after_others` raises, which is asked whenever somebody else had it until now."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, after_others: Callable[[], None] = lambda: None) -> None:
         self._path = Path(f"{path}.lock")
+        self._after_others = after_others
         self._file: int | None = None
         self._stuck = False
         """The last wait was in vain."""
@@ -71,7 +73,7 @@ class FileLock:
         if self._file is None:
             self._file = opened(self._path)
         deadline = time.monotonic() + (LOCK_SECONDS_AGAIN if self._stuck else LOCK_SECONDS)
-        pause = 0.0002
+        waited, pause = False, 0.0002
         # `flock` knows no time limit, so it is asked again and again; a group commit takes milliseconds.
         while True:
             try:
@@ -83,9 +85,12 @@ class FileLock:
                 if time.monotonic() >= deadline:
                     raise self._given_up() from None
                 time.sleep(pause)
+                waited = True
                 pause = min(pause * 1.5, 0.002)
         self._stuck = False
         try:
+            if waited:
+                self._after_others()
             yield
         finally:
             fcntl.flock(self._file, fcntl.LOCK_UN)

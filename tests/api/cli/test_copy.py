@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import sqlite3
 import sys
+import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
+from api.database.connection import Database
+from api.database.errors import DatabaseUnavailable
 from api.database.models import OF_LANES, OF_SQLITE, TABLES, Id
 from api.database.moving import source
 from api.database.moving.streams import STREAMS, Stream
 from api.database.moving.target import Target
-from api.database.sqlite import write_lock
+from api.database.sqlite import copied, write_lock
 from tests.harness.command_line import DataShell
 
 NOWHERE = "postgresql://somebody:a-password@127.0.0.1:1/none"
@@ -216,3 +222,51 @@ def test_the_old_database_is_not_used_by_mistake(data_shell: DataShell, postgres
     assert data_shell.run("keys", "list", "--database-url", postgres_url)[0] == 0
     note.unlink()
     assert data_shell.run("keys", "list")[0] == 0
+
+
+@pytest.mark.postgres
+def test_the_old_database_is_marked_before_anybody_may_write_there(
+    data_shell: DataShell, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor may a kill at the end leave a whole copy beside an old database that is not marked."""
+    data_shell.run("keys", "add", "one")
+    place, finish, held = data_shell.data / "governance.sqlite", Target.finish, []
+
+    def finished(target: Target, tips: Any) -> None:
+        with pytest.raises(DatabaseUnavailable), write_lock.FileLock(place).held(wait=False):
+            pass
+        held.append(copied.note_of(place).exists())
+        finish(target, tips)
+
+    monkeypatch.setattr(Target, "finish", finished)
+    assert data_shell.run("copy", "--to", postgres_url)[0] == 0
+    assert held == [True]
+
+
+def test_who_waited_for_a_copy_does_not_write_in_the_old_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key that is revoked in it then would still be good in the new one."""
+    sleep, waits = time.sleep, threading.Event()
+
+    def slept(seconds: float) -> None:
+        waits.set()
+        sleep(seconds)
+
+    with closing(Database(f"sqlite:///{tmp_path / 'governance.sqlite'}")) as store:
+        store.migrate()
+
+        def write() -> None:
+            with store.transaction():
+                store.change("DELETE FROM counters")
+
+        with ThreadPoolExecutor(1) as threads:
+            with write_lock.FileLock(store.path).held():
+                monkeypatch.setattr(write_lock.time, "sleep", slept)
+                written = threads.submit(write)
+                assert waits.wait(20)
+                copied.note(store.path, "db.example.com", "today")
+            with pytest.raises(DatabaseUnavailable, match="was copied to"):
+                written.result()
+        copied.note_of(store.path).unlink()
+        write()

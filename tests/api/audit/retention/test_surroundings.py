@@ -60,7 +60,7 @@ def test_a_copy_goes_on_behind_the_certificate(tmp_path: Path, postgres: Postgre
 
     played(tmp_path, "", steps)
     url = postgres.create()
-    move.copy(tmp_path / "data" / "governance.sqlite", url, lambda *_: None)
+    move.copy(tmp_path / "data" / "governance.sqlite", url, lambda *_: None, lambda: None)
     with closing(Database(url)) as store:
         found = store.read_here(lambda: verify(store, "default", keys))
         assert (found["problems"], found["dropped"]["records"]) == ([], 19)
