@@ -31,7 +31,7 @@ from api.database.postgres import Postgres
 from api.database.secrets_at_rest import close_to_others
 from api.database.sqlite.copied import refuse_copied
 from api.database.sqlite.files import SqliteFile, beside_database, resolved
-from api.database.sqlite.header import NO_LOG, START, header
+from api.database.sqlite.header import NO_LOG, START, foreign_log, header
 from api.database.sqlite.other_name import refuse_other_name
 from api.database.sqlite.pages import are_damaged
 from api.database.sqlite.wal_checkpoints import Checkpoints
@@ -73,17 +73,6 @@ def _replacing(columns: Iterable[str], key: Sequence[str]) -> str:
     return f" ON CONFLICT ({', '.join(key)}) DO UPDATE SET {new}"
 
 
-def _foreign_log(path: Path, beside: Sequence[Path]) -> DatabaseUnavailable:
-    made = DatabaseUnavailable("a log lies beside the database that is not its own")
-    both = " and ".join(f"`{each}`" for each in beside)
-    made.operator_message = (
-        f"{both} lie beside `{path}` but belong to the file that lay there before: this one is a copy that "
-        f"never had a log. Stop every process of the service, delete {both}, and start it again; if you did "
-        "not put the copy there to restore it, put the file of before back instead"
-    )
-    return made
-
-
 class Database:
     """One process's way to its database. `url` is `sqlite:///path` or `postgresql://...`."""
 
@@ -121,7 +110,13 @@ class Database:
         self.refuse_foreign_file()
         if self.is_sqlite:
             close_to_others(self.path)
-        lock = self._server_lock.over_transactions() if self._server_lock else self.write_lock()
+        runner = Runner(self.peewee, str(MIGRATIONS))
+        known = {each.name for each in runner.migrations()}
+        lock = (
+            self._server_lock.over_transactions(lambda: known - runner.applied().keys())
+            if self._server_lock
+            else self.write_lock()
+        )
         with self.guarded(), lock:
             if not (self.is_sqlite or within_copy) and self.peewee.table_exists(COPY_PROGRESS):
                 made = DatabaseUnavailable("the database is not whole yet")
@@ -135,8 +130,7 @@ class Database:
                 refuse_shadowed(self.peewee)
                 if not within_copy:
                     count_on(self.peewee)
-            runner = Runner(self.peewee, str(MIGRATIONS))
-            if newer := runner.applied().keys() - {each.name for each in runner.migrations()}:
+            if newer := runner.applied().keys() - known:
                 raise translated(NewerDatabase(min(newer)), self.url)
             runner.up()
             refuse_unkeyed(self.peewee)
@@ -179,7 +173,7 @@ class Database:
                 if not (begin := header(self.path)).startswith(START):
                     raise translated(peewee.DatabaseError("file is not a database"), self.url)
                 if beside and begin.endswith(NO_LOG):
-                    raise _foreign_log(self.path, beside)
+                    raise foreign_log(self.path, beside)
                 refuse_other_name(self.path)
                 self._refuse_foreign_tables()
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import peewee
 from psycopg import Error
@@ -111,11 +111,15 @@ class ServerLock:
                 log.warning("a node that held the database in silence for %s s was cut off", SILENT_SECONDS)
 
     @contextlib.contextmanager
-    def over_transactions(self) -> Iterator[None]:
-        """All locks over several transactions, for tables that are made in steps. Raises DatabaseUnavailable
-        where they would not last so long."""
+    def over_transactions(self, needed: Callable[[], object]) -> Iterator[None]:
+        """All locks over several transactions, for tables that are made in steps; none where they are not
+        `needed`: who only looks may have to wait for somebody who holds a table, and no event with it. Raises
+        DatabaseUnavailable where they would not last so long."""
         with peewee.__exception_wrapper__:  # type: ignore[attr-defined]
             refuse_pooled(self._database.connected)
+        if not needed():
+            yield
+            return
         with self._database.patient():
             for lock in (JOBS, EVENTS):
                 self._database.execute_sql("SELECT pg_advisory_lock(%s)", (lock,))

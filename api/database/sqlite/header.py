@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from api.database.errors import DatabaseUnavailable
 from api.database.sqlite.files import beside_database, resolved
 
 START: Final = b"SQLite format 3\0"
@@ -25,6 +26,18 @@ def header(path: Path) -> bytes:
     """Raises OSError."""
     with path.open("rb") as file:
         return file.read(SIZE)
+
+
+def foreign_log(path: Path, beside: Sequence[Path]) -> DatabaseUnavailable:
+    """The error to raise where these lie beside a file that never had a log."""
+    made = DatabaseUnavailable("a log lies beside the database that is not its own")
+    both = " and ".join(f"`{each}`" for each in beside)
+    made.operator_message = (
+        f"{both} lie beside `{path}` but belong to the file that lay there before: this one is a copy that "
+        f"never had a log. Stop every process of the service, delete {both}, and start it again; if you did "
+        "not put the copy there to restore it, put the file of before back instead"
+    )
+    return made
 
 
 @contextlib.contextmanager

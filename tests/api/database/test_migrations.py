@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import peewee
+import psycopg
 import pytest
 
 from api.clock import random_ids
 from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
 from api.database.id_index import IdIndex
+from api.database.lanes import locks
 from api.database.lanes.keys import call_key, event_key
 from api.database.models import CallTable, Event, Run
 from api.database.transaction import Transaction
@@ -146,3 +150,22 @@ def test_proposed_tools_of_before_are_none(store: Database) -> None:
 def test_a_process_of_before_cannot_write(store: Database) -> None:
     with pytest.raises((DatabaseUnavailable, peewee.ProgrammingError)), store.transaction():
         store.insert_many("events", ("event_no", "event_hash"), [(1, 1)])
+
+
+@pytest.mark.postgres
+def test_a_start_that_waits_for_a_table_keeps_no_event_waiting(postgres_url: str) -> None:
+    """Somebody rewrites a table that no event needs, as by `VACUUM FULL deliveries`, while a node starts."""
+    store = opened(postgres_url)
+    with psycopg.connect(postgres_url) as other, ThreadPoolExecutor(1) as threads:
+        other.execute("LOCK TABLE deliveries IN ACCESS EXCLUSIVE MODE")
+        start = threads.submit(store.migrate)
+        deadline = time.monotonic() + 20
+        waiting = "SELECT 1 FROM pg_locks WHERE relation = 'deliveries'::regclass AND NOT granted"
+        while other.execute(waiting).fetchone() is None:
+            assert time.monotonic() < deadline and not start.done()
+            time.sleep(0.01)
+        found = other.execute("SELECT pg_try_advisory_xact_lock_shared(%s)", (locks.EVENTS,)).fetchone()
+        other.rollback()
+        start.result()
+    store.close()
+    assert found == (True,)
