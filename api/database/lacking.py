@@ -131,11 +131,17 @@ def refuse_unkeyed(database: peewee.Database) -> None:
 
 def refuse_unkeyed_server(ask: Callable[[str, Sequence[Any]], Sequence[Sequence[Any]]]) -> None:
     """The same of a PostgreSQL database, by whoever asks it."""
+    there = ask(_UNIQUE, ())
     lost = _lost_key(
-        (name, table, [set(each.split()) for each in keys.split(",")])
-        for name, table, keys in ask(_UNIQUE, ())
+        (name, table, [set(each.split()) for each in keys.split(",")]) for name, table, keys in there
     )
     ((has_guard,),) = ask(_GUARD, ())
+    if not (there or has_guard):
+        raise DatabaseUnavailable(
+            "the PostgreSQL database has no tables where the `search_path` of the service's user leads: that"
+            " was changed, the database was emptied, or another one was put in its place; mend that, or"
+            " restore it, and the service goes on by itself"
+        )
     _refuse(lost or (None if has_guard else "the function `governance_guard`"))
 
 

@@ -10,6 +10,7 @@ import pytest
 from api.bootstrap import prepare
 from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
+from api.database.lanes.lease import lease
 from api.database.postgres import on_this_machine
 from api.settings import load
 from tests.harness.postgres import Postgres
@@ -48,6 +49,21 @@ def test_a_search_path_to_no_schema_is_told_in_words(postgres_url: str) -> None:
         with pytest.raises(DatabaseUnavailable, match="has no schema for the tables") as refusal:
             made.migrate()
         assert "`search_path`" in refusal.value.operator_message
+    finally:
+        made.close()
+
+
+def test_a_search_path_that_leads_elsewhere_is_not_told_as_a_restore_in_part(postgres_url: str) -> None:
+    """Whoever believes that restores an older copy over a database that is whole."""
+    made = Database(postgres_url)
+    try:
+        made.migrate()
+        made.change("CREATE SCHEMA elsewhere")
+        made.change("SET search_path = elsewhere")
+        with pytest.raises(DatabaseUnavailable, match="no tables where the `search_path`"):
+            lease(made.rows, "node")
+        made.change("RESET search_path")
+        assert lease(made.rows, "node").number > 0
     finally:
         made.close()
 
