@@ -246,9 +246,10 @@ async def keep_clean(
             continue
         outage.over()
         ahead = 0.0 if clocks is None else clocks.ahead
-        now = clock() - max(leaps.ahead(DAY), ahead)
+        now = clock() - leaps.ahead(DAY)
         for each in partitions:
             await parts.take(f"making partitions of `{each.table.name}`", store.read(each.prepare, now))
+        now = min(now, clock() - ahead)
         if caution.settled() and await parts.take("noting how long data are kept", kept.look(writer, now)):
             retention = Retention(*(kept.counting[name] for name in (EVENT_DAYS, DELIVERY_DAYS, ALERT_DAYS)))
             if await _anything(retention, store, now):
