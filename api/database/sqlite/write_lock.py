@@ -54,11 +54,11 @@ def is_served(path: Path) -> bool:
 
 class FileLock:
     """Of one process with SQLite. All raise DatabaseUnavailable when the lock cannot be had in time, and what
-    `after_others` raises, which is asked whenever somebody else had it until now."""
+    `look` raises, which is asked each time: somebody else may have had it in between."""
 
-    def __init__(self, path: Path, after_others: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, path: Path, look: Callable[[], None] = lambda: None) -> None:
         self._path = Path(f"{path}.lock")
-        self._after_others = after_others
+        self._look = look
         self._file: int | None = None
         self._stuck = False
         """The last wait was in vain."""
@@ -73,7 +73,7 @@ class FileLock:
         if self._file is None:
             self._file = opened(self._path)
         deadline = time.monotonic() + (LOCK_SECONDS_AGAIN if self._stuck else LOCK_SECONDS)
-        waited, pause = False, 0.0002
+        pause = 0.0002
         # `flock` knows no time limit, so it is asked again and again; a group commit takes milliseconds.
         while True:
             try:
@@ -85,12 +85,10 @@ class FileLock:
                 if time.monotonic() >= deadline:
                     raise self._given_up() from None
                 time.sleep(pause)
-                waited = True
                 pause = min(pause * 1.5, 0.002)
         self._stuck = False
         try:
-            if waited:
-                self._after_others()
+            self._look()
             yield
         finally:
             fcntl.flock(self._file, fcntl.LOCK_UN)

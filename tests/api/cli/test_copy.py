@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 import sys
 import threading
@@ -11,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import psycopg
 import pytest
@@ -243,14 +245,22 @@ def test_the_old_database_is_marked_before_anybody_may_write_there(
     assert held == [True]
 
 
-def test_who_waited_for_a_copy_does_not_write_in_the_old_database(
+def test_who_cannot_open_any_more_files_is_told_of_no_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(Path, "read_text", Mock(side_effect=OSError(errno.EMFILE, "Too many open files")))
+    copied.refuse_copied(tmp_path / "governance.sqlite")
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_nobody_writes_in_a_database_that_was_copied_since_it_was_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
     """A key that is revoked in it then would still be good in the new one."""
-    sleep, waits = time.sleep, threading.Event()
+    sleep, waiting = time.sleep, threading.Event()
 
     def slept(seconds: float) -> None:
-        waits.set()
+        waiting.set()
         sleep(seconds)
 
     with closing(Database(f"sqlite:///{tmp_path / 'governance.sqlite'}")) as store:
@@ -262,11 +272,12 @@ def test_who_waited_for_a_copy_does_not_write_in_the_old_database(
 
         with ThreadPoolExecutor(1) as threads:
             with write_lock.FileLock(store.path).held():
-                monkeypatch.setattr(write_lock.time, "sleep", slept)
-                written = threads.submit(write)
-                assert waits.wait(20)
+                if waits:
+                    monkeypatch.setattr(write_lock.time, "sleep", slept)
+                    written = threads.submit(write)
+                    assert waiting.wait(20)
                 copied.note(store.path, "db.example.com", "today")
             with pytest.raises(DatabaseUnavailable, match="was copied to"):
-                written.result()
+                (written if waits else threads.submit(write)).result()
         copied.note_of(store.path).unlink()
         write()
