@@ -6,14 +6,11 @@ comments out all lines that follow.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import Final
 
 from engine.cel.parser import comments
 from engine.documents.yaml import YamlNode, YamlReading
-
-_ESCAPES: Final = {"'": ("''", "'"), '"': ('\\"', '"')}
-"""What a quoted text writes for its quotes."""
 
 
 def folded_comments(reading: YamlReading) -> Iterator[tuple[str, str, str]]:
@@ -37,8 +34,17 @@ def _folded(text: str, node: YamlNode) -> str:
     written = text[node.start : node.end]
     if node.style == "|" or "\n" not in written or not isinstance(node.value, str) or "//" not in node.value:
         return ""
-    written = written.replace(*_ESCAPES.get(node.style, ("", "")))
-    return next((each for each in comments(node.value) if each.rstrip() not in written), "")
+    found = (each.rstrip() for each in comments(node.value))
+    return next((each for each in found if not _is_written(each, written, node.style)), "")
+
+
+def _is_written(comment: str, written: str, style: str | None) -> bool:
+    """Whether it stands there in one line, perhaps with what quoted texts write for some characters."""
+    if style != '"':
+        return comment in (written.replace("''", "'") if style == "'" else written)
+    escape = r"\\(?:x..|u.{4}|U.{8}|[^xuU])"
+    each = (escape if char == "\\" else f"(?:{re.escape(char)}|{escape})" for char in comment)
+    return re.search("".join(each), written) is not None
 
 
 def _begin(comment: str) -> str:

@@ -41,6 +41,7 @@ def test_lines_behind_a_comment_that_yaml_joins_are_told(written: str, ending: s
         '  - expression: >-\n      toolName == "a" // only a\n\n      || toolName == "b"\n',
         '  - expression: >-\n      toolName == "http://a"\n      || toolName == "b"\n',
         "  - expression: 'toolName == \"it''s\"\n\n      // that''s it'\n",
+        '  - expression: "toolName == \\"a\\" // \\xE9 \\\\d \\u20AC\\n\\\n  \\  || toolName == \\"b\\""\n',
     ],
 )
 def test_what_stays_as_it_is_seen_is_taken(written: str) -> None:
