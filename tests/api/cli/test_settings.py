@@ -43,6 +43,7 @@ def test_a_setting_is_set_listed_and_taken_away(shell: Shell) -> None:
     )
     assert settings("set", "trustedHosts", *hosts)[0] == 0
     folders = ("/", "~", ".", "/srv/data", "~/work", "C:", "C:/Program Files", "/.ssh", "build/out", "/a/...")
+    folders += ("$WORKSPACE", "$PROJECT/out", "/data/$x", "$HOMEPAGE", "D:/data", "%ProgramFiles%")
     assert settings("set", "systemFolders", *folders)[0] == 0
     assert settings("set", "protectedBranches", "main", "release/1.x", "v2.0", "größe", "origin")[0] == 0
     assert settings("set", "productionEnvironments", "prod-eu", "Live", "prod eu")[0] == 0
@@ -80,7 +81,9 @@ def test_what_is_wrong_is_refused_and_nothing_written(shell: Shell) -> None:
         (("systemFolders", "/", "/data/*"), "such as `/srv/data`"),
         (("systemFolders", "/", "/data//x"), "such as `/srv/data`"),
         (("systemFolders", "/", "C:\\Windows"), "such as `/srv/data`"),
-        (("systemFolders", "/", "$HOME"), "such as `/srv/data`"),
+        (("systemFolders", "/", "$HOME"), "with `~` for `$HOME`"),
+        (("systemFolders", "/", "%USERPROFILE%/x"), "such as `/srv/data`"),
+        (("systemFolders", "/", "${PROJECT}/x"), "such as `/srv/data`"),
         (("protectedBranches", "origin/main"), "must be a branch's name by itself"),
         (("protectedBranches", "refs/heads/main"), "without `origin/`, `refs/heads/`"),
         (("protectedBranches", "main,master"), "such as `main`"),
