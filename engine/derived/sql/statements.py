@@ -120,7 +120,17 @@ def _is_understood(trees: Sequence[Any] | None) -> bool:
         exp.Transaction,
         exp.Commit,
     )
-    return trees is not None and all(isinstance(tree, known) for tree in trees)
+    return trees is not None and all(
+        isinstance(tree, known)
+        # SQL Server takes `SELECT 1 DELETE FROM a` for two, others for a column of that name
+        and not any(
+            isinstance(each.parent, (exp.Alias, exp.TableAlias))
+            and each.name.lower() in ("delete", "truncate")
+            and not each.quoted
+            for each in tree.find_all(exp.Identifier)
+        )
+        for tree in trees
+    )
 
 
 def _behind(whole: str, cut: str, steps: list[int]) -> Iterator[dict[str, Json]]:

@@ -53,7 +53,9 @@ _PREPARED: Final = re.compile(
 )
 """... and `PREPARE` names what `EXECUTE` runs."""
 _LATER: Final = re.compile(
-    r"(?<![\w.$@#])(?:drop\s+(?:table|database|schema|materialized\s+view)\b|truncate\s+table\b|delete\s+from\b"
+    r"(?<![\w.$@#])(?<!\bas\s)(?:drop\s+(?:table|database|schema|materialized\s+view)\b|truncate\s+table\b"
+    r"|delete\s+(?:from\b|(?!(?:from|on|to|cascade|restrict)\b)[\w.\[\]\"]{1,200}\s*"
+    r"(?=;|\Z|\b(?:where|from|output|end|else)\b))"
     r"|update\s+(?!set\b)[\w.\[\]\"]{1,200}(?:\s+(?:as\s+)?\w+)?\s+set\b)",
     re.IGNORECASE,
 )
@@ -65,7 +67,7 @@ _MADE: Final = re.compile(
 """What follows is run later, or not at all."""
 _OF_BATCHES: Final = (
     "if|while|print|delimiter|waitfor|raiserror|throw|dbcc|kill|checkpoint|goto|return|open|close|fetch|save|backup"
-    "|restore|deallocate|reconfigure|revert|deny"
+    r"|restore|deallocate|reconfigure|revert|deny|(?:en|dis)able\s+trigger|bulk\s+insert"
 )
 _SQL_FIRST: Final = re.compile(rf"[\s(;]*(?:{FIRST}|(?:{_OF_BATCHES})\b|\w+\s?:\s)", re.IGNORECASE)
 """How SQL begins, and no question in words."""
