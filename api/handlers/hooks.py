@@ -27,7 +27,7 @@ from api.http import bodies
 from api.http.exchange import Reply, Values
 from api.http.problems import ApiError, as_api_error, not_found
 from api.http.route import AGENT, WAIT, Query, Route
-from api.ingestion.event import Incoming
+from api.ingestion.event import EventRefused, Incoming
 from api.ingestion.flow import SAID
 from api.ingestion.validation import ASKED_TWICE, HANDED_OUT
 from api.store import hook_calls
@@ -146,12 +146,12 @@ async def _prompt(request: HookRequest) -> None:
 
 
 async def _result(request: HookRequest) -> None:
-    """What became of a call: the one of that name, else the oldest one like it whose outcome is not known."""
-    report = request.report
-    named = await request.look(hook_calls.find_call, request.call_id)
-    call_id = request.call_id
-    if named is None or named.is_completed:
-        digest = await request.done(payload_digest, report.tool, report.payload)
+    """What became of a call: the one of that name with these arguments, else the oldest one like it whose
+    outcome is not known; else the one of that name, whose arguments its host has written otherwise since."""
+    report, call_id = request.report, request.call_id
+    digest = await request.done(payload_digest, report.tool, report.payload)
+    named = await request.look(hook_calls.find_call, call_id)
+    if named is None or named.is_completed or not named.digest.startswith(digest):
         alike = await request.look(hook_calls.calls_like, digest)
         going = [each for each in alike if not each.is_completed]
         # Sorting keeps the order; one that was not allowed ran all the same, which is a gap.
@@ -168,7 +168,7 @@ async def _decide(request: HookRequest, deadline: float) -> Verdict:
     raw = await request.done(_called, request, request.call_id, request.report.payload)
     event = await request.context.intake.event(request.caller, raw)
     if request.offline:
-        receipt = await request.take(event)
+        receipt = await _taken(request, event)
         return Verdict(RECORDED, _final(receipt["toolCallStatus"], receipt).text)
     if request.report.twin and (twin := await _twin(request)) is not None:
         return await _outcome(request, twin, deadline)
@@ -184,7 +184,7 @@ async def _decide(request: HookRequest, deadline: float) -> Verdict:
     ):
         # The approval of this very call went to another one like it, or it was made: that one is spent.
         event = await _anew(request)
-    receipt = await request.take(event)
+    receipt = await _taken(request, event)
     if receipt["toolCallStatus"] == "allowed" and ("approvalId" in receipt or "completion" in receipt):
         # So it is where it was decided before all those like it that are looked at.
         receipt = await request.take(await _anew(request))
@@ -192,6 +192,16 @@ async def _decide(request: HookRequest, deadline: float) -> Verdict:
         verdict = await _approval(request, receipt["approvalId"], deadline)
         return verdict or Verdict(UNDECIDED, wording.undecided("another call took the approval of this one"))
     return _final(receipt["toolCallStatus"], receipt)
+
+
+async def _taken(request: HookRequest, event: Incoming) -> dict[str, Any]:
+    """The receipt of a call, under another name where its own is that of one with other arguments."""
+    try:
+        return await request.take(event)
+    except EventRefused as refused:
+        if refused.code != "tool_call_conflict":
+            raise
+        return await request.take(await _anew(request))
 
 
 async def _anew(request: HookRequest) -> Incoming:

@@ -28,6 +28,7 @@ class HostCall(msgspec.Struct, frozen=True):
     approval_id: str | None
     decided_at: str
     is_completed: bool
+    digest: str
     payload: dict[str, Any] = {}
 
 
@@ -77,6 +78,7 @@ def _newest(
         CallTable.approval_id,
         CallTable.decided_at,
         CallTable.completed_at,
+        CallTable.payload_digest,
     ]
     query: Any = CallTable.select(*columns)
     if payloads:
@@ -88,8 +90,8 @@ def _newest(
         .tuples()
     )
     return [
-        HostCall(name, status, approval_id, decided_at, completed_at is not None, _payload(*body))
-        for name, status, approval_id, decided_at, completed_at, *body in rows
+        HostCall(name, status, approval_id, decided_at, completed_at is not None, digest, _payload(*body))
+        for name, status, approval_id, decided_at, completed_at, digest, *body in rows
     ]
 
 

@@ -79,37 +79,6 @@ def test_a_call_that_still_waits_is_found_when_it_is_repeated(agent: Make, name:
 
 
 @every_host
-@pytest.mark.parametrize("times", [1, 7])
-def test_one_decision_is_for_one_execution_whatever_names_calls_have(
-    agent: Make, name: str, times: int
-) -> None:
-    """Some models number their calls anew in each answer."""
-    made = agent(name)
-    for _ in range(times):
-        made.calls = 0
-        assert made.call("scp a b:").goes_ahead
-        made.tell("result", "scp a b:")
-    assert made.call("curl b").goes_ahead
-    made.tell("result", "curl b")
-    made.calls = 0
-    assert not made.call("scp a b:").goes_ahead, "its run has read something since"
-
-
-@pytest.mark.parametrize("times", [2, 7])
-def test_one_approval_is_for_one_execution_whatever_names_calls_have(agent: Make, times: int) -> None:
-    made = agent("claude-code")
-    for _ in range(times):
-        assert not made.call(HELD, impatient=True).goes_ahead
-        pending = next(each for each in made.run["toolCalls"] if each["status"] == "awaiting_approval")
-        made.resolve("approve", pending["approvalId"])
-        made.calls = 0
-        assert made.call(HELD).goes_ahead
-        made.tell("result", HELD)
-        made.calls = 0
-    assert not made.call(HELD, impatient=True).goes_ahead
-
-
-@every_host
 def test_rejected_and_expired_are_different_words(agent: Make, name: str) -> None:
     made = agent(name)
     thread = made.meanwhile(lambda: made.resolve("reject", made.approval()))
