@@ -26,6 +26,8 @@ from engine.model import Detector, ToolCall
 MOST_REMEMBERED: Final = 10_000
 """Verdicts on calls that look alike to the conditions of one detector."""
 MOST_TALLIES: Final = 50_000
+MOST_VALUES: Final = 1_000_000
+"""Distinct values in them; an agent chooses how many it has, and each takes some hundred bytes."""
 MOST_OF_A_KEY: Final = 50
 """Subjects within a window, all with one API key, of which a detector tells singly. A key that is bound to no
 agent may name any number of them, and what matters would stand among thousands of alerts."""
@@ -215,7 +217,8 @@ class Watch:
     def kept(self) -> None:
         """What has changed is kept elsewhere now."""
         self._changed = {}
-        if len(self._tallies) > MOST_TALLIES:
+        values = sum(len(each.values) for each in self._tallies.values())
+        if len(self._tallies) > MOST_TALLIES or values > MOST_VALUES:
             self._tallies = {}
 
     def marked(self, detector: Detector) -> int:

@@ -192,6 +192,31 @@ def test_batches_make_no_difference(changes: dict[str, Any]) -> None:
     assert whole == alerts([1] * 300) == alerts([7] * 43) and sum(whole.values()) > 4
 
 
+def test_values_that_are_kept_elsewhere_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent chooses how its tools are called, and a key how many agents there are."""
+    monkeypatch.setattr("engine.detectors.watch.MOST_VALUES", 20)
+    kept, asked = dict[Any, Any](), set[Any]()
+
+    def load(names: Iterable[Any]) -> dict[Any, Any]:
+        asked.update(names)
+        return {name: kept[name] for name in names if name in kept}
+
+    watching = Watch("acme", [detector(distinct="toolName", threshold=4)], load=load, ids=lambda: "alert")
+
+    def call(agent: str, tool: int) -> bool:
+        asked.clear()
+        watching.observe([called(agent_id=agent, tool_name=str(tool))])
+        kept.update({name: tally for name, (tally, _) in watching.changed.items()})
+        watching.kept()
+        return agent in {subject for _, subject in asked}
+
+    assert [call("a", tool) for tool in range(15)] == [True] + [False] * 14
+    for tool in range(10):
+        call("b", tool)
+    assert call("a", 15), "it was not in memory any more"
+    assert {len(tally.values) for (_, agent), tally in kept.items() if agent == "a"} == {16}
+
+
 def test_a_detector_that_counts_otherwise_begins_anew() -> None:
     one = detector()
     assert name_of(one) == name_of(detector(severity="low", threshold=9, name="N"))
