@@ -146,12 +146,15 @@ async def _prompt(request: HookRequest) -> None:
 
 
 async def _result(request: HookRequest) -> None:
-    """What became of a call: the one of that name with these arguments, else the oldest one like it whose
-    outcome is not known; else the one of that name, whose arguments its host has written otherwise since."""
-    report, call_id = request.report, request.call_id
+    """What became of a call: the newest of that name, with these arguments if there is one, else the oldest
+    one like it whose outcome is not known."""
+    report = request.report
     digest = await request.done(payload_digest, report.tool, report.payload)
-    named = await request.look(hook_calls.find_call, call_id)
-    if named is None or named.is_completed or not named.digest.startswith(digest):
+    names: list[hook_calls.HostCall] = await request.look(hook_calls.calls_named, request.call_id)
+    same = [each for each in names if each.digest.startswith(digest)]
+    named = next(iter(same or names), None)
+    call_id = request.call_id if named is None else named.tool_call_id
+    if named is None or named.is_completed:
         alike = await request.look(hook_calls.calls_like, digest)
         going = [each for each in alike if not each.is_completed]
         # Sorting keeps the order; one that was not allowed ran all the same, which is a gap.
@@ -205,8 +208,9 @@ async def _taken(request: HookRequest, event: Incoming) -> dict[str, Any]:
 
 
 async def _anew(request: HookRequest) -> Incoming:
-    """The call under a name that no other one has."""
-    raw = await request.done(_called, request, request.context.ids("hook"), request.report.payload)
+    """The call under a name that no other one has, by which its outcome finds it."""
+    name = hook_calls.another_name(request.call_id, request.context.ids("hook"))
+    raw = await request.done(_called, request, name, request.report.payload)
     return await request.context.intake.event(request.caller, raw)
 
 

@@ -13,6 +13,7 @@ import msgspec
 from api.caller import Caller
 from api.database.id_index import IdIndex
 from api.database.models import CallTable
+from api.hosts.report import MOST_OF_ID
 from api.store.call_facts import body_of_call, input_payload
 from api.store.runs import own_run
 
@@ -20,6 +21,8 @@ MOST: Final = 5
 """The newest of them that are looked at."""
 MOST_SCHEDULED: Final = 100
 """The same of calls that put a prompt off."""
+AGAIN: Final = " again "
+"""Stands behind a host's name in those of further calls that it gives the same one."""
 
 
 class HostCall(msgspec.Struct, frozen=True):
@@ -62,8 +65,16 @@ def has_scheduled(
     return any(str(call.payload.get("prompt")).strip() == text.strip() for call in calls)
 
 
-def find_call(id_index: IdIndex, caller: Caller, run_id: str, tool_call_id: str) -> HostCall | None:
-    return next(iter(_newest(id_index, caller, run_id, CallTable.tool_call_id == tool_call_id)), None)
+def another_name(call_id: str, new_id: str) -> str:
+    """Of one more call to which its host gives this name, as far as there is room."""
+    name = f"{call_id}{AGAIN}{new_id}"
+    return name if len(name) <= MOST_OF_ID else new_id
+
+
+def calls_named(id_index: IdIndex, caller: Caller, run_id: str, call_id: str) -> list[HostCall]:
+    """The newest calls to which their host gives this name, newest first."""
+    chosen = (CallTable.tool_call_id == call_id) | CallTable.tool_call_id.startswith(call_id + AGAIN)
+    return _newest(id_index, caller, run_id, chosen)
 
 
 def _newest(

@@ -62,6 +62,21 @@ def test_a_call_whose_name_another_one_has_is_decided_and_told_of_by_what_it_ask
     assert calls == [("blocked", None, []), ran, ran, ("awaiting_approval", None, [])]
 
 
+def test_an_outcome_that_is_never_told_leaves_no_approval_for_the_next_call_of_that_name(agent: Make) -> None:
+    made = agent("claude-code")
+    assert not made.call(HELD, impatient=True).goes_ahead
+    made.resolve("approve", made.approval())
+    assert made.call(HELD).goes_ahead, "under another name; it is broken off"
+    made.calls = 0
+    assert not made.call(HELD, impatient=True).goes_ahead
+    made.resolve("approve", made.approval())
+    made.calls = 0
+    assert made.call(HELD).goes_ahead
+    made.tell("result", HELD)
+    made.calls = 0
+    assert not made.call(HELD, impatient=True).goes_ahead
+
+
 def test_what_ran_unasked_is_on_record_though_its_name_is_that_of_another_call(service: Served) -> None:
     said = {"session_id": service.ids("run"), "hook_event_name": "PreToolUse", "tool_name": "Bash"}
     for number in (1, 2):
