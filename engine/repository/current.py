@@ -60,8 +60,10 @@ class Current:
     def look_at_folder(self, records: Records, head: Snapshot) -> None:
         """What is known of its past: at the start, and when it is another one than before, as where a link
         leads to the folder of a newer deployment."""
-        folder = self._disk.identity() or self._folder
-        if self._looked and (folder == self._folder or self._folder is None or self._disk.is_read_only()):
+        found = self._disk.identity()
+        folder = found or self._folder
+        same = folder == self._folder and not (found and self._has_no_marker())
+        if self._looked and (same or self._folder is None or self._disk.is_read_only()):
             self._folder = folder  # one that is only read has no other writers, so that all it says is edits
             return
         with self.lock:
@@ -76,6 +78,11 @@ class Current:
             self._baseline.restore(marker, records, head.files)
             if marker and self._baseline.went_back and head.revision and not self._occupancy.barred(()):
                 _tell_of_lost(logging.WARNING, marker.revision, head.revision)
+
+    def _has_no_marker(self) -> bool:
+        """Whether the one is gone that was written: a file system may give a folder that is made anew the
+        number of the one that was removed."""
+        return self._marked > 0 and markers.is_missing(self._disk)
 
     def at_head(self, records: Records, documents: DocumentLoader) -> Snapshot:
         """What the archive's head says. Where it does not know what is in force here, this folder may hold

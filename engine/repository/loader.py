@@ -138,6 +138,10 @@ class DocumentLoader:
             raise DocumentError(())
         return load(path, state.content).document
 
+    def is_outdated(self, record: FileRecord) -> bool:
+        """Whether only an earlier version took it, and the file says something else by now."""
+        return self._outdated.get(record.path, ("",))[0] == record.digest
+
     def refuse_left(self, snapshot: Snapshot, problems: Sequence[Problem]) -> None:
         """Raises RefusedToStart where a mended file is no edit that counts: what it says decides nothing
         before it is on record."""

@@ -114,12 +114,31 @@ class Planner:
             except DocumentError as error:
                 plan.problems += error.problems
                 tools_known = tools_known and not paths.declares_tools(path)
+        if not self._baseline.known:
+            self._count_moves(plan)
         if plan.edits and (barred := self._barred(plan, plan.edits)):
             plan.problems += barred
             return
         # That all of a kind is gone is told itself, not by the examples that fail without it.
         emptied = [] if plan.problems else self._refuse_emptied(plan)
         plan.problems += emptied or refuse_set(plan.records, plan.head, plan.edits, tools_known)
+
+    @staticmethod
+    def _count_moves(plan: Plan) -> None:
+        """In a folder of which nothing is known, a file that it lacks is no wish to be rid of a document; but
+        where that lies in another file, it has moved there. What the API made of it meanwhile is in nobody's
+        way where the file says the same, or names that version."""
+        come = {put.loaded.place: put for put in plan.edits.values() if put is not None}
+        for path in tuple(plan.stale):
+            old = plan.head.files.get(path)
+            if plan.observed is None or old is None or plan.observed.disk[path].digest is not None:
+                continue
+            put = come.get(Place(old.kind, old.organisation_id, old.document_id))
+            if put is not None and (
+                old.source == "file" or old.digest == put.digest or old.version == put.loaded.declared_version
+            ):
+                plan.stale.remove(path)
+                plan.edits[path] = None
 
     def _refuse_emptied(self, plan: Plan) -> list[Problem]:
         edits, emptied = _loaded(plan.edits), self._worktree.observer.emptied
@@ -227,6 +246,9 @@ class Planner:
         ):
             # Such a folder alone can take it away, and nobody can write it anew.
             return "edit"
+        if state.digest in past and current is not None and self._documents.is_outdated(current):
+            # To bring it up to date would put there what does not load, in the place of what does.
+            raise DocumentError([Problem(_SAID_BEFORE, "", "conflict", shown(path))])
         if state.digest is None or state.digest in past:
             return "stale"
         put = self._put_of(path, state)
@@ -256,6 +278,10 @@ class Planner:
         return self._documents.put(path, self._worktree.observer.content(path, state), state.digest)
 
 
+_SAID_BEFORE: Final = (
+    "this file says what it said before, and what it says since in the last good set does not load in this "
+    "version; to have it count as it stands, change it, if only by a comment, and start again"
+)
 _NAMES: Final[Mapping[Kind, str]] = {
     "policy": "policy",
     "toolSet": "tool set",

@@ -75,6 +75,14 @@ def read_marker(disk: Disk) -> Marker | None:
     return None
 
 
+def is_missing(disk: Disk) -> bool:
+    """Whether there is no marker, as far as anybody can tell."""
+    try:
+        return disk.read(MARKER) is None
+    except OSError:
+        return False
+
+
 def write_marker(disk: Disk, marker: Marker) -> None:
     """Raises StorageError."""
     disk.note(MARKER, json.dumps(asdict(marker)).encode())

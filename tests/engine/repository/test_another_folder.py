@@ -56,6 +56,67 @@ def test_what_the_api_changed_and_what_a_newer_release_lacks_stays_in_force(
     assert "took the place of files that are older, missing or deleted" in caplog.text
 
 
+def test_a_folder_that_is_made_anew_under_the_same_number_is_another_one(
+    folder: Folder, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As `rm -rf policies.d; cp -r release policies.d` leaves it where the file system uses numbers again."""
+    folder.archive.state.shared = False
+    folder.write("policies/a.yaml", document("a"))
+    running = folder.started()
+    running.update("default", "a", {"name": "By the API"}, author=ADMIN)
+    running.create(BODY | {"policyId": "c"}, author=ADMIN)
+    for each in folder.root.iterdir():
+        shutil.rmtree(each)
+    folder.write("policies/a.yaml", document("a"))
+    running.apply_files()
+    running.apply_files()
+    policies = running.snapshot.of("default")
+    assert set(policies) == {"a", "c"} and policies["a"].policy.name == "By the API"
+    assert sorted(each.path for each in running.sync.current.replaced()) == [
+        "policies/a.yaml",
+        "policies/c.yaml",
+    ]
+    assert caplog.text.count("took the place of files that are older, missing or deleted") == 1
+    (folder.root / "policies/c.yaml").unlink()
+    running.apply_files()
+    assert set(running.snapshot.of("default")) == {"a"}, "the same folder now, in which a removal counts"
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize(("by_api", "line"), [(False, ""), (True, "version: 2\n")])
+def test_what_has_moved_in_a_newer_release_has_moved(
+    folder: Folder, restarted: bool, shared: bool, by_api: bool, line: str
+) -> None:
+    folder.archive.state.shared = shared
+    shutil.rmtree(folder.root)
+    linked(folder, released(folder, "one"))
+    running = folder.started()
+    if by_api:
+        running.update("default", "b", {"name": "By the API"}, author=ADMIN)
+    release = released(folder, "two")
+    (release / "policies/b.yaml").unlink()
+    (release / "policies/team").mkdir()
+    (release / "policies/team/b.yaml").write_text(document("b", name="Moved") + line)
+    linked(folder, release)
+    if restarted:
+        running = folder.started()
+    assert running.apply_files().problems == ()
+    assert running.snapshot.of("default")["b"].policy.name == "Moved"
+    assert not folder.disk_has("policies/b.yaml") and running.sync.current.replaced() == []
+
+
+def test_what_has_moved_and_was_changed_through_the_api_is_told(folder: Folder, running: Repository) -> None:
+    running.update("default", "b", {"name": "By the API"}, author=ADMIN)
+    release = released(folder, "two")
+    (release / "policies/b.yaml").unlink()
+    (release / "policies/team").mkdir()
+    (release / "policies/team/b.yaml").write_text(document("b", name="Moved"))
+    linked(folder, release)
+    assert "are the same policy `b`" in str(running.apply_files().problems[0])
+    assert running.snapshot.of("default")["b"].policy.name == "By the API"
+
+
 def test_what_a_newer_release_says_otherwise_is_an_edit(folder: Folder, running: Repository) -> None:
     release = released(folder, "two")
     (release / "policies/a.yaml").write_text(document("a", name="Newer"))

@@ -207,6 +207,26 @@ def test_what_a_newer_version_refuses_is_mended_in_a_deployed_folder(
     assert folder.started().snapshot.of("default")["a"].policy.name == "New"
 
 
+def test_a_deployed_file_of_before_is_left_alone_where_the_newer_one_does_not_load(
+    folder: Folder, stricter: Callable[[], None]
+) -> None:
+    """Where nodes share a history, it may be older than what is in force: somebody has to mean it."""
+    folder.write("policies/a.yaml", document("a", "New"))
+    folder.started()
+    folder.write("policies/a.yaml", document("a", "ancient"))
+    folder.started()
+    stricter()
+    shutil.rmtree(folder.root / ".governance")
+    folder.write("policies/a.yaml", document("a", "New"))
+    for _ in range(2):
+        with pytest.raises(RefusedToStart) as caught:
+            folder.open().start()
+        assert "policies/a.yaml: this file says what it said before" in str(caught.value)
+        assert folder.read("policies/a.yaml") == document("a", "New")
+    folder.write("policies/a.yaml", document("a", "New") + "# meant\n")
+    assert folder.started().snapshot.of("default")["a"].policy.name == "New"
+
+
 def test_a_mended_file_that_does_not_count_yet_refuses_to_start(
     folder: Folder, stricter: Callable[[], None]
 ) -> None:
