@@ -153,7 +153,8 @@ def slowly_away_and_back(root: Path) -> None:
 def made_anew(root: Path) -> None:
     shutil.copytree(root, root.with_name("copy"))
     shutil.rmtree(root)
-    shutil.copytree(root.with_name("copy"), root)
+    # As `cp -r` does: the service may write its marker meanwhile.
+    shutil.copytree(root.with_name("copy"), root, dirs_exist_ok=True)
 
 
 def swapped(root: Path) -> None:
