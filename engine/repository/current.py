@@ -48,6 +48,8 @@ class Current:
         self._marked = -1
         self._looked = False
         self._folder: tuple[int, int] | None = None
+        self.is_anew = False
+        """The folder is another one than at the last look: what it lacks may be on its way."""
         self._lost: Snapshot | None = None
         """What was in force here, and the archive does not know any more."""
         self._replaced: list[Replaced] = []
@@ -71,6 +73,7 @@ class Current:
                 log.info("the policies folder is another one now; it is read as at a start")
                 self.pending |= {*head.files, *self.snapshot.files}
                 self._marked = -1
+                self.is_anew = True
                 self._occupancy.forget()
             self._looked, self._folder = True, folder
             self.look_for_replaced()

@@ -75,6 +75,15 @@ class Plan:
         return found
 
 
+class EditedFile(Exception):
+    """Somebody edited the file: their edit becomes a version before ours is made on top of it."""
+
+    def __init__(self, path: str, removed: bool) -> None:
+        super().__init__(path)
+        self.path = path
+        self.removed = removed
+
+
 class Planner:
     """Compares one folder with one archive."""
 

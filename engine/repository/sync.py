@@ -21,6 +21,7 @@ INVARIANT: what a failed write did to a file is undone, and never taken for some
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,7 @@ from engine.repository.archive import Archive, FileChange, Records
 from engine.repository.baseline import Baseline
 from engine.repository.current import Current
 from engine.repository.loader import DocumentLoader, Put
-from engine.repository.plan import Guard, Plan, Planner, refuse_write
+from engine.repository.plan import EditedFile, Guard, Plan, Planner, refuse_write
 from engine.repository.revisions import Attribution
 from engine.repository.snapshot import Snapshot
 from engine.worktree import markers
@@ -44,6 +45,8 @@ from engine.worktree.observer import DiskChanged, Observed, Part, Progress
 from engine.worktree.worktree import Worktree
 
 TRIES: Final = 5
+ANEW_SECONDS: Final = 0.5
+"""In which a folder that is made anew is removed and brought: nothing is written into it meanwhile."""
 
 T = TypeVar("T")
 
@@ -71,15 +74,6 @@ class WriteResult(Generic[T]):
 
     stored: T
     changes: tuple[FileChange, ...] = ()
-
-
-class EditedFile(Exception):
-    """Somebody edited the file: their edit becomes a version before ours is made on top of it."""
-
-    def __init__(self, path: str, removed: bool) -> None:
-        super().__init__(path)
-        self.path = path
-        self.removed = removed
 
 
 class _Rehearsed(Exception):
@@ -144,7 +138,12 @@ class Sync:
         """All edits of files as one batch. `hints` are paths that may have changed, None looks at all."""
         with self.current.lock:
             self.current.pending |= self._journal.retry()
-        return self.settle(self.look(hints))
+        applied = self.settle(self.look(hints))
+        if self.current.is_anew:
+            time.sleep(ANEW_SECONDS)
+            self.current.is_anew = False
+            applied = self.settle(self.look(None))
+        return applied
 
     def differing(self, reread: Part, pause: Pause = lambda: None) -> set[str]:
         """The paths that are not as in force, found in passing; nothing of them is applied."""
@@ -159,8 +158,8 @@ class Sync:
             if state.digest != (files[path].digest if path in files else None)
         }
         found |= observed.refused.keys() | ({""} if observed.no_folder else set())
-        if not found:
-            self.settle(observed)
+        if not found and self.settle(observed).again:
+            return {""}
         return found
 
     def _look_whose_folder(self) -> None:
@@ -183,6 +182,8 @@ class Sync:
 
         def compare(records: Records) -> Plan:
             plan = Plan(records, self._head(records), observed=observed)
+            if self.current.is_anew:
+                raise DiskChanged  # see `ANEW_SECONDS`
             self._planner.compare(plan, loaded, progress)
             return plan
 
