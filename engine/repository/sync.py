@@ -158,9 +158,7 @@ class Sync:
             if state.digest != (files[path].digest if path in files else None)
         }
         found |= observed.refused.keys() | ({""} if observed.no_folder else set())
-        if not found and self.settle(observed).again:
-            return {""}
-        return found
+        return {""} if not found and self.settle(observed).again else found
 
     def _look_whose_folder(self) -> None:
         if not (self.current.problems and self._worktree.occupancy.barred(())):
