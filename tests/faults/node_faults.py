@@ -32,7 +32,8 @@ LEASE = 8.0
 IN_TIME = 15.0
 """Seconds: a request is answered within 12, and a busy machine adds some."""
 _MOVED = "SELECT split_part(owner, ':', 1), SUM(version)::bigint FROM lanes GROUP BY 1"
-_LAPSE = "UPDATE lanes SET expires_at = 1 WHERE split_part(owner, ':', 1) = ANY (%s)"
+_OWNERS = "SELECT DISTINCT owner FROM lanes WHERE split_part(owner, ':', 1) = ANY (%s)"
+_LAPSE = "UPDATE lanes SET expires_at = 1 WHERE owner = ANY (%s)"
 GOES_ON = 20
 """Events that the other nodes acknowledge while one is away."""
 
@@ -111,13 +112,15 @@ class Scene:
 
     def lapse(self, before: dict[str, int], other: int) -> None:
         """The leases of processes that have written nothing since end, and this node, which loses the lanes
-        that it has, takes some of them."""
+        that it has, takes some of them. All processes may be among those: they wait for what the one that
+        stands still has locked, and their lanes change hands as well."""
         still = [process for process, moved in self.written().items() if before.get(process) == moved]
         with psycopg.connect(self.cluster.database, autocommit=True) as connection:
-            lapsed = connection.execute(_LAPSE, (still,)).rowcount
+            owners = [owner for (owner,) in connection.execute(_OWNERS, (still,))]
+            lapsed = connection.execute(_LAPSE, (owners,)).rowcount
             self.cluster.networks[other].close_all()
             deadline = time.monotonic() + DEADLINE
-            while connection.execute(_LAPSE, (still,)).rowcount == lapsed:
+            while connection.execute(_LAPSE, (owners,)).rowcount == lapsed:
                 assert time.monotonic() < deadline, "nobody takes lanes that are free"
                 time.sleep(0.1)
 

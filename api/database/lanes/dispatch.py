@@ -7,7 +7,7 @@ before.
 
 INVARIANT: events of one run keep their order: one that is the thread's, or ends the run, waits for those on
 the loop's lanes, and no event overtakes those of its run that the thread has, that make or end the run, or
-that may label it if they turn out to be beyond a limit.
+that go to the thread if they turn out to be beyond a limit.
 INVARIANT: an event is in one place at a time - here, on a lane, or the thread's - and is decided again only
 when nothing of it is committed, or by look-ups that find what is.
 """
@@ -100,7 +100,7 @@ class Lanes:
         self._flying: Counter[Place] = Counter()
         """Runs with events on lanes."""
         self._changing: set[Place] = set()
-        """Those of them that are new, or end, or may be labelled."""
+        """Those of them that are new, or end, or may be beyond a limit."""
         self._away: Counter[Place] = Counter()
         """Runs with events on the thread."""
         self._closing: threading.Event | None = None
@@ -199,8 +199,7 @@ class Lanes:
             log.exception("events could not be evaluated together; they are tried again")
             self._to_thread(batch)
             return
-        first = [entry for entry, is_limited in zip(batch, limited, strict=True) if is_limited]
-        places = {_place(entry) for entry in first}
+        places = {_place(entry) for entry, is_limited in zip(batch, limited, strict=True) if is_limited}
         apart = [entry for entry in batch if _place(entry) in places] if places else []
         rest = [entry for entry in batch if _place(entry) not in places] if places else batch
         if rest:
@@ -208,8 +207,7 @@ class Lanes:
         if apart and (not self._idle or perf_counter() < self._limits_until):
             self._to_thread(apart)
         elif apart:
-            labelled = {_place(entry) for entry in first if entry.event.may_change_run()}
-            self._send(self._idle.pop(), apart, labelled)
+            self._send(self._idle.pop(), apart, places)
 
     def _chosen(self) -> tuple[set[int], set[int]]:
         """Which entries a lane may take now, else which ones the thread; in either case the others wait. With
@@ -253,8 +251,8 @@ class Lanes:
 
     # The lanes ------------------------------------------------------------------------------------
 
-    def _send(self, lane: LoopLane, batch: list[Entry], labelled: set[Place]) -> None:
-        """`labelled`: runs that the thread may label, should a limit fail the group."""
+    def _send(self, lane: LoopLane, batch: list[Entry], limited: set[Place]) -> None:
+        """`limited`: runs that go on at the thread, should a limit fail the group."""
         try:
             assembled = self._writer.assemble(batch, lane)
         except (NeedsAnswer, NotRepeatable):
@@ -270,7 +268,7 @@ class Lanes:
         places = [_place(entry) for entry in batch]
         self._flying.update(places)
         assumed = assembled.transaction.assumed
-        changing = labelled if assumed is None else set(assumed.changed_runs) & set(places) | labelled
+        changing = limited if assumed is None else set(assumed.changed_runs) & set(places) | limited
         self._changing |= changing
         lane.run(assembled.statements, partial(self._ended, lane, batch, assembled, changing))
 

@@ -11,7 +11,17 @@ import pytest
 
 from api.database.lanes.session import Session
 from tests.api.database.test_postgres import PARTS, by_thread, together
-from tests.faults.database_faults import HOLD, LIMIT, intact, nothing_beside, payment, post, refused, rows
+from tests.faults.database_faults import (
+    HOLD,
+    LIMIT,
+    intact,
+    nothing_beside,
+    payment,
+    post,
+    refused,
+    rows,
+    settled,
+)
 from tests.harness.application import Service
 
 pytestmark = pytest.mark.postgres
@@ -54,6 +64,7 @@ def test_a_fault_at_every_statement_on_the_server_leaves_nothing(
         environment = by_thread(postgres_url)
         async with Service(tmp_path, [HOLD, LIMIT], environment=environment) as running:
             assert (await post(running, payment("first"))).status_code == 200
+            await settled(running)
             for step in range(100):
                 before = await rows(running)
                 faults.left = step
@@ -94,6 +105,7 @@ def test_a_fault_while_a_group_is_written_in_parts_leaves_nothing(
                 return await together(running, events, lambda: setattr(faults, "left", at))
 
             assert await batch(-1, None) == {200}
+            await settled(running)
             for step in range(100):
                 before = await rows(running)
                 statuses = await batch(step, step)

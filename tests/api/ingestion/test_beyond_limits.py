@@ -112,7 +112,8 @@ def test_when_there_is_room_again_is_read_for_many_calls_together(
 
 
 def test_of_held_calls_each_knows_when_there_is_room_again(tmp_path: Path, database_url: str) -> None:
-    """Each of them counts, so that of the next one another call must go."""
+    """Each of them counts, so that of the next one another call must go. Which one is decided next is open:
+    they are of different runs."""
     held = MANY | {"action": "require_approval", "rateLimit": {"limit": 300, "windowSeconds": WINDOW}}
 
     async def play() -> None:
@@ -126,6 +127,6 @@ def test_of_held_calls_each_knows_when_there_is_room_again(tmp_path: Path, datab
             events = {"events": [called(number) for number in range(300, 590)]}
             found = (await service.call("agent", "POST", "/v1/events/batch", events)).json()["results"]
             free = [each["answer"]["matchedPolicies"][0]["freeAt"] for each in found]
-            assert free == [iso(at + WINDOW) for at in times[:290]]
+            assert sorted(free) == [iso(at + WINDOW) for at in times[:290]]
 
     asyncio.run(play())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from api.database.lanes.dispatch import LIMIT_SECONDS
 from api.database.lanes.keys import event_key
+from api.database.lanes.loop_lane import LoopLane
 from api.database.writer import Writer
 from tests.api.database.lanes.test_dispatch import became, look, played, post
 from tests.api.database.lanes.test_guards import another_node, waiting
@@ -62,6 +64,31 @@ def test_what_stands_behind_a_call_beyond_a_limit_is_decided_behind_it(
     labelled = {"field": "run.labels", "operator": "contains", "value": "many"}
     no_looks = LOOKS | {"name": "No looks", "matchConditions": [*LOOKS["matchConditions"], labelled]}
     played(tmp_path, postgres_url, steps, pings, no_looks)
+
+
+def test_the_first_calls_of_a_run_are_those_within_a_limit(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the lane of the first is slower than that of the next, and the limit fails both."""
+    monkeypatch.setattr("api.handlers.events.SLICE", 0.0)
+    monkeypatch.setattr("api.database.lanes.dispatch.LIMIT_SECONDS", -LIMIT_SECONDS)
+    pauses: list[float] = []
+    run = LoopLane.run
+
+    def slower(lane: LoopLane, *how: Any) -> None:
+        asyncio.get_running_loop().call_later(pauses.pop(0) if pauses else 0.0, run, lane, *how)
+
+    monkeypatch.setattr(LoopLane, "run", slower)
+
+    async def steps(running: Service) -> None:
+        assert (await post(running, look("a", toolName="read"))).status_code == 200
+        calls = [look(number, toolName="look") for number in range(56)]
+        for call in calls[:48]:
+            assert (await post(running, call)).json()["toolCallStatus"] == "allowed"
+        pauses.append(0.5)
+        assert await statuses(running, calls[48:]) == ["allowed"] * 2 + ["blocked"] * 6
+
+    played(tmp_path, postgres_url, steps, FEW)
 
 
 def test_what_is_unusual_of_a_run_goes_together(
