@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import peewee
 
+from api.caller import ROLES
 from api.clock import iso
 from api.database.connection import marks
 from api.database.models import ApiKey, Organisation, User
@@ -20,6 +21,7 @@ from api.database.secrets_at_rest import VAULT
 from api.database.table import counter, database
 from api.database.transaction import CREDENTIAL, Transaction
 from api.store.emails import same_email
+from api.store.grants.granting import end_of_maker
 
 MOST_KEYS: Final = 10_000
 """Of one organisation that are not revoked: with each change of one, all are read again before the next
@@ -152,7 +154,8 @@ def change_user(
     enabled: bool | None = None,
     password_hash: str | None = None,
 ) -> dict[str, Any] | None:
-    """Change what is given; a new password or disabling ends every token the user has. None: no such user.
+    """Change what is given; a new password or disabling ends every token the user has, and with their rights
+    go the grants that they made. None: no such user.
 
     INVARIANT: an organisation that has an admin who can log in keeps one.
     """
@@ -165,6 +168,7 @@ def change_user(
             f"`{row.email}` is the last admin who can log in; make somebody else an admin first"
         )
     details: dict[str, Any] = {"userId": user_id, "email": row.email}
+    weaker = enabled is False or (role is not None and ROLES.index(role) > ROLES.index(row.role))
     if role is not None and role != row.role:
         row.role = details["role"] = role
     if enabled is not None and enabled != bool(row.enabled):
@@ -180,6 +184,8 @@ def change_user(
     row.save()
     transaction.publish(organisation_id, CREDENTIAL, user_id)
     transaction.audit(organisation_id, "user.updated", actor=actor, details=details)
+    if weaker:
+        end_of_maker(transaction, organisation_id, user_id, row.email, actor)
     return _user(row)
 
 

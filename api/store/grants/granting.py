@@ -152,6 +152,19 @@ def end_ahead(transaction: Transaction, after: float) -> None:
         _changed(transaction, row, "grant.revoked", SERVICE, "it was made while the clock was ahead")
 
 
+def end_of_maker(
+    transaction: Transaction, organisation_id: str, user_id: str, email: str, actor: str
+) -> None:
+    """End what somebody has granted who may do less from now on."""
+    made = (Grant.creator_id == user_id) | ((Grant.creator_id == "") & (Grant.created_by == email))
+    lasting = Grant.revoked_at.is_null() & (Grant.expires_at > transaction.at)
+    for row in Grant.select().where((Grant.organisation_id == organisation_id) & made & lasting):
+        row.revoked_at, row.revoked_by = transaction.at, actor
+        row.save()
+        why = f"the rights of `{email}`, who made it, were reduced"
+        _changed(transaction, row, "grant.revoked", actor, why)
+
+
 def _changed(
     transaction: Transaction, row: Grant, type: str, actor: str, reason: str | None
 ) -> dict[str, Any]:
