@@ -77,8 +77,14 @@ def _show(arguments: argparse.Namespace) -> int:
         print_json(policy)
         return 0
     from engine.documents.edit import dump
+    from engine.documents.policy import API_VERSION
 
-    print(spelled(dump(policy)), end="")
+    told = [f"# made {policy['createdAt']}, as it is since {policy['updatedAt']}"]
+    if policy.get("missingSettings"):
+        told.append(f"# {_lacks(policy)}")
+    head = {"apiVersion": API_VERSION, "kind": "Policy", "version": policy["version"]}
+    says = {key: value for key, value in policy.items() if key not in _OF_SERVICE}
+    print(spelled(dump(head | says, told)), end="")
     return 0
 
 
@@ -121,9 +127,13 @@ def _done(policy: dict[str, Any], arguments: argparse.Namespace, how: str) -> in
         return 0
     print(spelled(f"{policy['policyId']} is {how}, version {policy['version']}"))
     if policy.get("missingSettings"):
-        settings = ", ".join(policy["missingSettings"])
-        print(spelled(f"it is not in force until these settings of the organisation are made: {settings}"))
+        print(spelled(_lacks(policy)))
     return 0
+
+
+def _lacks(policy: dict[str, Any]) -> str:
+    settings = ", ".join(policy["missingSettings"])
+    return f"it is not in force until these settings of the organisation are made: {settings}"
 
 
 # ---- from a file ----------------------------------------------------------------------------------------

@@ -27,6 +27,18 @@ def test_a_policy_is_applied_from_its_file(operator: Operator, tmp_path: Path) -
     assert "name: Wires\n" in operator.done("policies", "show", "wires")
 
 
+def test_what_is_shown_of_a_policy_is_a_file_that_can_be_applied(operator: Operator, tmp_path: Path) -> None:
+    file = tmp_path / "again.yaml"
+    file.write_text(WIRES.replace("wires", "again").replace("Wires", "Again"))
+    operator.done("policies", "apply", file, "--yes")
+    shown = operator.done("policies", "show", "again")
+    assert shown.startswith("# made ") and "\napiVersion: governance/v1\nkind: Policy\n" in shown
+    file.write_text(shown)
+    assert operator.done("policies", "apply", file) == "again is as the file says already, version 1\n"
+    file.write_text(shown.replace("name: Again", "name: Once more"))
+    assert operator.done("policies", "apply", file, "--yes") == "again is changed, version 2\n"
+
+
 def test_a_file_that_is_no_policy_is_refused_at_its_place(operator: Operator, tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text(WIRES.replace("greater_than", "greater_then"))
