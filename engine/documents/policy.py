@@ -30,6 +30,8 @@ from schemas.validation import Violation, violations
 API_VERSION: Final = "governance/v1"
 MOST_CONDITIONS: Final = 64
 
+_A_TEST: Final = "this is a `PolicyTest`, no policy: let the name of its file end in `_test.yaml`"
+
 
 @dataclass(frozen=True, slots=True)
 class PolicyDocument:
@@ -277,6 +279,8 @@ def load_policy(source: bytes, file: str = "", *, organisation_id: str = "defaul
     """The policy of a YAML file. Raises DocumentError with every problem, at file:line:column."""
     reading = read(source, file)
     value = reading.root.value
+    if isinstance(value, dict) and value.get("kind") == "PolicyTest":
+        refuse(reading, [Defect("/kind", _A_TEST, "wrong_file_name")])
     shape = header_defects(reading, "documents/policy", "policyId")
     policy, findings = _check_meaning(value, shape, None, organisation_id)
     refuse(reading, findings)
