@@ -1,18 +1,29 @@
-"""Characters in a policy that a reader does not see, or takes for others: which they are, what lint says."""
+"""Texts in a policy that compare otherwise than a reader takes them: characters that nobody sees or that look
+like others, and placeholders that nobody has filled. Which they are, and what lint says."""
 
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from collections.abc import Iterator
 from typing import Final
 
 from engine.analysis.findings import Finding
+from engine.conditions.placeholders import PLACEHOLDER
 from engine.fields.visible import composed
 from engine.model import Condition, Json, Policy
 
 _QUOTES: Final = dict.fromkeys("“”„‟«»", '"') | dict.fromkeys("‘’‚‛‹›", "'")
 """Typographic quotes, and what is mostly meant."""
+
+_LEFT: Final = re.compile(r"\{\{[^{}]*\}\}|\A(?:\$\{\w+\}|\$\(\w+\))\Z")
+"""What a template of Helm or Jinja, or `envsubst`, puts in: in braces anywhere, else the text as a whole."""
+
+_UNFILLED: Final = (
+    "`{}` is compared as it stands: only settings are put in, written as `{{{{companyDomains}}}}`; write what"
+    " is meant, or add an example of a call that holds it"
+)
 
 
 def unseen_characters(policy: Policy) -> Iterator[Finding]:
@@ -24,6 +35,19 @@ def unseen_characters(policy: Policy) -> Iterator[Finding]:
             if odd is not None:
                 where = f"/matchConditions/{index}{pointer}"
                 yield Finding("unseen-characters", _message(odd), policy, where)
+
+
+def placeholders_left(policy: Policy) -> Iterator[Finding]:
+    """A finding for each value with a placeholder that is no setting, unless an example has it too: it is
+    compared as it stands."""
+    shown = "".join(json.dumps(example.call, ensure_ascii=False) for example in policy.examples)
+    for index, condition in enumerate(policy.conditions):
+        for pointer, text in _texts(condition):
+            for left in _LEFT.findall(text) if pointer.startswith("/value") else ():
+                if PLACEHOLDER.fullmatch(left) is None and left not in shown:
+                    where = f"/matchConditions/{index}{pointer}"
+                    yield Finding("placeholder-left", _UNFILLED.format(left), policy, where)
+                    break
 
 
 def _texts(condition: Condition) -> Iterator[tuple[str, str]]:

@@ -55,6 +55,7 @@ findings:
   redundant-condition  warning  another condition of the policy implies it
   missing-triggers     warning  a call without the field matches
   unseen-characters    warning  a value holds what nobody sees, or typographic quotes
+  placeholder-left     warning  a value holds a placeholder that nobody has filled
   literal-star         warning  it compares the name of a tool with a text that has a `*`
   repeated             note     a long part stands twice in its conditions
   no-examples          warning  nothing says what it is for, so a mistake in it goes unnoticed
