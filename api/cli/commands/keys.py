@@ -84,11 +84,29 @@ def _add(arguments: argparse.Namespace) -> int:
                 expires_at=expires_at,
             )
         )
+        stranger = arguments.user is not None and not store.read(
+            _is_person, arguments.organisation, arguments.user
+        )
     what = f"API key `{key['name']}` ({key['keyId']})"
     show_once(what, secret, arguments.format, shape(key) | {"key": secret})
     if arguments.agent is None and arguments.format == "table":
         print("it may name any agent; bind a key to its agent with --agent ID", file=sys.stderr)
+    if stranger:
+        print(
+            f"nobody here has the id or e-mail `{arguments.user}`: if one of your people is meant, they may"
+            " approve what this key asks for; revoke it, and make one with the right name",
+            file=sys.stderr,
+        )
     return 0
+
+
+def _is_person(organisation_id: str, name: str) -> bool:
+    """Whether somebody of the organisation has this id or e-mail."""
+    from api.store import accounts
+
+    found = accounts.find_login(name)
+    known = found is not None and found[0]["organisationId"] == organisation_id
+    return known or accounts.own_user(organisation_id, name) is not None
 
 
 def _list(arguments: argparse.Namespace) -> int:

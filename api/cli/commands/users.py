@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
 from api.cli.local_store import actor, add_action, add_organisation, opened
@@ -95,7 +96,26 @@ def _role(arguments: argparse.Namespace) -> int:
 
 
 def _disable(arguments: argparse.Namespace) -> int:
-    return _changed(arguments, enabled=False)
+    user = _change(arguments, enabled=False)
+    _told(arguments, user)
+    if keys := _keys_of(arguments, user):
+        print(
+            f"API keys that are bound to them go on; `governance keys revoke` ends one: {', '.join(keys)}",
+            file=sys.stderr,
+        )
+    return 0
+
+
+def _keys_of(arguments: argparse.Namespace, user: dict[str, Any]) -> list[str]:
+    """The keys in force that are bound to somebody, by their id or their e-mail."""
+    from api.store import accounts
+    from api.store.emails import same_email
+
+    names = {same_email(user["userId"]), user["email"]}
+    with opened(arguments) as store:
+        keys, _ = store.read(accounts.list_keys, user["organisationId"])
+    bound = (key for key in keys if key["userId"] and same_email(key["userId"]) in names)
+    return [f"{key['keyId']} ({key['name']})" for key in bound if key["revokedAt"] is None]
 
 
 def _enable(arguments: argparse.Namespace) -> int:
@@ -114,10 +134,14 @@ def _unlock(arguments: argparse.Namespace) -> int:
 
 
 def _changed(arguments: argparse.Namespace, **changes: Any) -> int:
+    _told(arguments, _change(arguments, **changes))
+    return 0
+
+
+def _told(arguments: argparse.Namespace, user: dict[str, Any]) -> None:
     from api.handlers.users import shape
 
-    show([shape(_change(arguments, **changes))], COLUMNS, arguments.format)
-    return 0
+    show([shape(user)], COLUMNS, arguments.format)
 
 
 def _change(arguments: argparse.Namespace, **changes: Any) -> dict[str, Any]:

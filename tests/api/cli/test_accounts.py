@@ -212,6 +212,24 @@ def test_a_key_is_better_bound(data_shell: DataShell) -> None:
     assert "--agent ID" not in data_shell.run("keys", "add", "one", "--agent", "a-1")[2]
 
 
+def test_a_key_of_somebody_is_told_where_nobody_is_meant_and_where_they_are_disabled(
+    data_shell: DataShell,
+) -> None:
+    data_shell.run("users", "add", "ada@example.com", "--role", "reviewer")
+    said = data_shell.run("keys", "add", "wrong", "--agent", "a", "--user", "ada@exmaple.com")[2]
+    assert "nobody here has the id or e-mail `ada@exmaple.com`" in said
+    made = [
+        data_shell.json("keys", "add", "hers", "--agent", "a", "--user", name)["keyId"]
+        for name in (data_shell.json("users", "list")[0]["userId"], "Ada@example.com", "ada@example.com")
+    ]
+    assert "nobody here" not in data_shell.run("keys", "add", "own", "--user", "ada@example.com")[2]
+    assert data_shell.run("keys", "revoke", made[1])[0] == 0
+    said = data_shell.run("users", "disable", "ada@example.com")[2]
+    assert "API keys that are bound to them go on" in said
+    assert [key_id in said for key_id in made] == [True, False, True]
+    assert "go on" not in data_shell.run("users", "enable", "ada@example.com")[2]
+
+
 def test_a_name_that_keys_share_is_answered_with_their_ids(data_shell: DataShell) -> None:
     ids = [data_shell.json("keys", "add", "mailer")["keyId"] for _ in range(2)]
     error = data_shell.refused("keys", "revoke", "mailer")
