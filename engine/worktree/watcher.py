@@ -131,7 +131,7 @@ class Watcher:
                         self._events.put(paths)
             except FileNotFoundError as error:
                 log.debug("the folder is not there now: %s", error)
-            except (OSError, RuntimeError) as error:
+            except (OSError, RuntimeError, ValueError) as error:  # ValueError: a name that is no UTF-8
                 if str(error) != complained:
                     complained = str(error)
                     log.warning(
