@@ -136,6 +136,7 @@ def maybe_path(value: str) -> Path | None:
 
 
 def address(value: str) -> str:
+    value = value.strip()
     if not value:
         return ""
     try:
@@ -143,6 +144,8 @@ def address(value: str) -> str:
         sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         sound = False
+    if sound and any(each in ",;*" or each.isspace() for each in value):
+        raise SettingsError("write one address, without `,`, `;`, `*` and blanks: links lead there")
     if not sound or parts.query or parts.fragment or "@" in parts.netloc:
         raise SettingsError(
             "write an http or https address such as `https://governance.example.com`; all are told it, so "

@@ -138,6 +138,9 @@ def test_a_wrong_secret_is_refused_without_repeating_it(name: str, value: str) -
         ("FRONTEND_URL", "https://example.com:99999", "write an http"),
         ("FRONTEND_URL", "https://example.com/?a=b", "write an http"),
         ("FRONTEND_URL", "https://example.com/#x", "write an http"),
+        ("FRONTEND_URL", "https://a.example,https://b.example", "write one address"),
+        ("PUBLIC_URL", "https://a.example https://b.example", "write one address"),
+        ("FRONTEND_URL", "https://*.example.com", "write one address"),
         ("PUBLIC_URL", "https://me:secret@example.com", "no user or password"),
         ("DATABASE_URL", "sqlite:///x?mode=ro", "write `sqlite:"),
         ("DATABASE_URL", "sqlite:///:memory:", "write `sqlite:"),
@@ -309,7 +312,8 @@ def test_a_service_that_listens_everywhere_links_to_the_loopback_address() -> No
         assert (settings.host, settings.base_url) == ("0.0.0.0", "http://127.0.0.1:8700")
     assert load({"GOVERNANCE_HOST": "::"}).base_url == "http://[::1]:8700"
     assert load({"GOVERNANCE_HOST": "::1"}).base_url == "http://[::1]:8700"
-    assert load({"GOVERNANCE_FRONTEND_URL": "https://a.example/"}).frontend == "https://a.example"
+    for written in ("https://a.example/", " https://a.example "):
+        assert load({"GOVERNANCE_FRONTEND_URL": written}).frontend == "https://a.example"
 
 
 def test_secrets_are_not_in_the_text_of_the_settings() -> None:
