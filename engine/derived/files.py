@@ -88,6 +88,15 @@ _WRITING: Final = frozenset({"files", "repository"})
 _ADDED: Final = re.compile(r"^\+(?!\+\+ )(.*)$", re.MULTILINE)
 _INTO: Final = frozenset({">", ">>", "&>", "&>>"})
 
+_VERBS: Final = frozenset(["command", "action", "operation", "op", "verb", "mode"])
+"""Keys of what a tool for several things is told to do."""
+LONGEST_VERB: Final = 64
+_ASKED: Final[Mapping[str, Use]] = {
+    **dict.fromkeys(("view", "read", "cat", "open", "show", "get"), "reads"),
+    **dict.fromkeys(("delete", "remove", "rm", "unlink"), "deletes"),
+}
+"""What such a tool then does to a path, beside what it is declared to do."""
+
 _BY_EFFECT: Final[Mapping[str, Use]] = {
     "read": "reads",
     "send": "reads",
@@ -155,6 +164,7 @@ def files_of(
         tool = replace(tool, effect="send")
     only = tool.effect in ("read", "delete") and "download" not in named
     targets = _TO - {"target"} if only else _TO
+    asked = _asked(leaves)
     for leaf in leaves:
         value = leaf.value.strip("\r\n") if isinstance(leaf.value, str) else leaf.value
         if not isinstance(value, str) or not value or "\n" in value:
@@ -170,7 +180,8 @@ def files_of(
                 for use, path in _patched(value):
                     files.add(use, path)
             continue
-        for use in _uses(leaf, value, tool, moves, targets):
+        uses = _uses(leaf, value, tool, moves, targets)
+        for use in (*uses, *asked) if "writes" in uses else uses:
             for path in _choices(files, value) if leaf.key in _GLOBS else (value,):
                 files.add(use, path)
         if tool.kind == "code":
@@ -186,6 +197,13 @@ def files_of(
             if files.room < 0:
                 return files
     return files
+
+
+def _asked(leaves: Iterable[Leaf]) -> frozenset[Use]:
+    """What a tool for several things is told to do to its paths."""
+    told = [leaf.value for leaf in leaves if leaf.key in _VERBS and isinstance(leaf.value, str)]
+    words = {each.strip().lower() for each in told if len(each) < LONGEST_VERB}
+    return frozenset(use for word, use in _ASKED.items() if word in words)
 
 
 def _uses_of_command(command: Command) -> Iterable[tuple[Use, str]]:
@@ -235,7 +253,7 @@ def _add_code(files: Files, text: str) -> None:
 
 def _uses(
     leaf: Leaf, value: str, tool: ToolDeclaration, moves: bool, targets: frozenset[str]
-) -> Iterable[Use]:
+) -> tuple[Use, ...]:
     words = set(leaf.key.split())
     if _is_attached(leaf, words, tool):
         is_file = looks_like_path(value) or not words.isdisjoint(_PATH_WORDS) or _FILE_NAME.fullmatch(value)

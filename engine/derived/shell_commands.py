@@ -58,7 +58,13 @@ _SYNTAX: Final = frozenset(["|", "||", "&", "&&", ";", "|&"])
 _PLAIN: Final = re.compile(r"[\w./-]+")
 
 
-_DRIVE: Final = re.compile(r"(?<!\w)[A-Za-z]:\\[^\s\"'|;&<>()]*")
+_OF_WINDOWS: Final = re.compile(
+    r"(?:(?<!\w)[A-Za-z]:"
+    r"|(?<![\w.~%$\\/\"'])(?:~|\.{1,2}|%\w+%|\$(?:env:)?\w+|\$\{env:\w+\})(?=\\[\w.$%*]))"
+    r"\\[^\s\"'|;&<>()]*",
+    re.IGNORECASE,
+)
+"""A path as the shells of Windows have it, without quotes: they read no escapes in it."""
 
 
 def shell_reading(document: Mapping[str, Json]) -> ShellReading:
@@ -112,8 +118,10 @@ class _Payload:
     def _script(self, key: str, text: str) -> None:
         if text:
             self.texts.append(text)
-            if ":\\" in text:  # a shell of Windows reads no escapes in a path
-                self.texts.append(_DRIVE.sub(lambda found: found[0].replace("\\", "/"), text))
+            if "\\" in text:
+                turned = _OF_WINDOWS.sub(lambda found: found[0].replace("\\", "/"), text)
+                if turned != text:
+                    self.texts.append(turned)
             if key not in _SHELL_TEXTS:
                 self.code.append(text)
 
