@@ -6,8 +6,9 @@ given in words, where its key or its form says so; else as scripts, one per text
 in doubt as both. Words among which `;` or `|` stands are a script as well. Lists and objects within such
 words are words of it. A program that stands beside its arguments (`command` and `args`) is put together with
 them, each such program with each such arguments: which of two keys a tool reads, also of two that differ in
-case alone, is not known here. JSON in a text is looked into as if it stood there itself. Prose is a text or a
-list of texts: objects under its keys are looked into.
+case alone, is not known here. A tool that is called after a program (`kubectl`) is given the rest of a
+command. JSON in a text is looked into as if it stood there itself. Prose is a text or a list of texts:
+objects under its keys are looked into.
 
 Knows what payloads look like; how a shell reads is the business of `shell`.
 """
@@ -19,10 +20,11 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import product
 from typing import Final
 
+from engine.derived.payload import unwrapped
 from engine.fields.computed import UNREADABLE
 from engine.fields.json_text import Readings, Unread, opened
 from engine.fields.scalars import text_of
-from engine.fields.words import word_set
+from engine.fields.words import LONGEST_NAME, word_set, words_of
 from engine.model import Json
 from engine.shell.expansion import render
 from engine.shell.reader import ShellReading, reading
@@ -48,6 +50,17 @@ _SCRIPT_LISTS: Final = frozenset(["commands", "cmds", "scripts", "lines"])
 _SHELL_TEXTS: Final = word_set("command cmd cmdline commands shell bash")
 """Keys whose texts are shell; any other may hold code of another language as well."""
 
+_NAMED: Final = word_set(
+    "kubectl oc helm docker podman git gh glab aws gcloud gsutil az terraform tofu pulumi npm"
+)
+"""Programs that tools are called after, which are then given the rest of the command alone."""
+_CALLED: Final = _NAMED | word_set(
+    "run execute exec call use invoke command commands cmd cli tool generic raw"
+)
+"""All words of such a tool's name."""
+_REST: Final = ARGUMENTS | word_set("command cmd cmdline input")
+_OWNER: Final = re.compile(r"__|[./:]")
+
 MOST_COMBINED: Final = 262_144
 """Characters of programs and arguments put together, where one call has several for one another."""
 
@@ -71,6 +84,8 @@ def shell_reading(document: Mapping[str, Json]) -> ShellReading:
     """What the payload of a call would run, in normal form (see `shell.reader`); read only in part, its
     entries end with `UNREADABLE`."""
     payload = _Payload(document.get("inputPayload"))
+    if (program := _named_after(document.get("toolName"))) is not None:
+        payload.given_to(program, unwrapped(document.get("inputPayload"), payload.unread))
     found = reading(payload.texts, payload.lists, payload.code)
     if payload.room < 0 or payload.unread:
         found.entries[UNREADABLE] = None
@@ -107,6 +122,12 @@ class _Payload:
                 self._object(value, again)
             elif isinstance(value, list):
                 self._list(key, value, again)
+
+    def given_to(self, program: str, payload: Json) -> None:
+        """What a tool that is called after a program is told to run."""
+        members = payload.items() if isinstance(payload, dict) else ()
+        given = self._named([(str(name).casefold(), member) for name, member in members], _REST, True)
+        self._combine([program], [each for each in given if _first(each) != program])
 
     def _text(self, key: str, text: str, again: bool) -> None:
         if key not in PROSE:
@@ -214,6 +235,19 @@ class _Payload:
         if isinstance(arguments, str) or (isinstance(program, str) and not _PLAIN.fullmatch(program)):
             first = program if isinstance(program, str) else render(program)
             self.texts.append(f"{first} {arguments if isinstance(arguments, str) else render(arguments)}")
+
+
+def _named_after(tool_name: Json) -> str | None:
+    """The program that a tool is called after, as `kubectl` and `run_gcloud_command` are."""
+    if not isinstance(tool_name, str) or len(tool_name) > LONGEST_NAME:
+        return None
+    words = words_of(_OWNER.split(tool_name)[-1]).split()
+    return next((word for word in words if word in _NAMED), None) if _CALLED.issuperset(words) else None
+
+
+def _first(given: str | list[str]) -> str:
+    words = given.split(maxsplit=1) if isinstance(given, str) else given
+    return words[0] if words else ""
 
 
 def _is_script(word: str) -> bool:

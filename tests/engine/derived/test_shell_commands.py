@@ -118,6 +118,36 @@ def test_prose_and_words_of_one_command_are_not_commands(payload: Any) -> None:
     assert not [found for found in commands(payload) if found.startswith("rm x")]
 
 
+@pytest.mark.parametrize(
+    ("tool", "payload", "command"),
+    [
+        ("run_gcloud_command", {"args": ["projects", "delete", "x"]}, "gcloud projects delete x"),
+        ("mcp__k8s__kubectl", {"params": {"command": ["delete", "ns", "x"]}}, "kubectl delete ns x"),
+        ("git", {"args": "push -f"}, "git push -f"),
+        ("executeHelm", {"Command": "uninstall x"}, "helm uninstall x"),
+    ],
+)
+def test_a_tool_that_is_called_after_a_program_runs_it(tool: str, payload: Any, command: str) -> None:
+    assert command in shell_commands({"toolName": tool, "inputPayload": payload})
+
+
+@pytest.mark.parametrize(
+    ("tool", "payload"),
+    [
+        ("git_log", {"args": ["delete", "x"]}),
+        ("mcp__git__notes", {"args": ["delete", "x"]}),
+        ("git", {"description": "delete x"}),
+        ("git", {"args": "git delete x"}),
+        ("git", {"args": []}),
+        ("git", ["delete", "x"]),
+        (7, {"args": ["delete", "x"]}),
+    ],
+)
+def test_other_tools_do_not(tool: Any, payload: Any) -> None:
+    entries = shell_commands({"toolName": tool, "inputPayload": payload})
+    assert not [each for each in entries if each.startswith("git ") and each != "git delete x"]
+
+
 def test_programs_and_arguments_are_combined_within_bounds() -> None:
     def spellings(name: str) -> list[str]:
         return ["".join(chars) for chars in product(*({char, char.upper()} for char in name))]
