@@ -54,8 +54,10 @@ _NAMED: Final = word_set(
     "kubectl oc helm docker podman git gh glab aws gcloud gsutil az terraform tofu pulumi npm"
 )
 """Programs that tools are called after, which are then given the rest of the command alone."""
-_CALLED: Final = _NAMED | word_set(
-    "run execute exec call use invoke command commands cmd cli tool generic raw"
+_SHELLS: Final = word_set("bash sh zsh dash powershell pwsh")
+"""The same of shells, where what they are given begins with an option: else it is a script."""
+_CALLED: Final = (
+    _NAMED | _SHELLS | word_set("run execute exec call use invoke command commands cmd cli tool generic raw")
 )
 """All words of such a tool's name."""
 _REST: Final = ARGUMENTS | word_set("command cmd cmdline input")
@@ -85,7 +87,7 @@ def shell_reading(document: Mapping[str, Json]) -> ShellReading:
     entries end with `UNREADABLE`."""
     payload = _Payload(document.get("inputPayload"))
     if (program := _named_after(document.get("toolName"))) is not None:
-        payload.given_to(program, unwrapped(document.get("inputPayload"), payload.unread))
+        payload.given_to(program, unwrapped(document.get("inputPayload"), Unread()))
     found = reading(payload.texts, payload.lists, payload.code)
     if payload.room < 0 or payload.unread:
         found.entries[UNREADABLE] = None
@@ -127,6 +129,8 @@ class _Payload:
         """What a tool that is called after a program is told to run."""
         members = payload.items() if isinstance(payload, dict) else ()
         given = self._named([(str(name).casefold(), member) for name, member in members], _REST, True)
+        if program in _SHELLS:
+            given = [each for each in given if _first(each).startswith("-")]
         self._combine([program], [each for each in given if _first(each) != program])
 
     def _text(self, key: str, text: str, again: bool) -> None:
@@ -242,7 +246,8 @@ def _named_after(tool_name: Json) -> str | None:
     if not isinstance(tool_name, str) or len(tool_name) > LONGEST_NAME:
         return None
     words = words_of(_OWNER.split(tool_name)[-1]).split()
-    return next((word for word in words if word in _NAMED), None) if _CALLED.issuperset(words) else None
+    programs = _NAMED | _SHELLS
+    return next((word for word in words if word in programs), None) if _CALLED.issuperset(words) else None
 
 
 def _first(given: str | list[str]) -> str:

@@ -125,6 +125,8 @@ def test_prose_and_words_of_one_command_are_not_commands(payload: Any) -> None:
         ("mcp__k8s__kubectl", {"params": {"command": ["delete", "ns", "x"]}}, "kubectl delete ns x"),
         ("git", {"args": "push -f"}, "git push -f"),
         ("executeHelm", {"Command": "uninstall x"}, "helm uninstall x"),
+        ("bash", {"args": ["-c", "rm -r x"]}, "rm -r x"),
+        ("run_powershell", {"args": "-Command 'rm -r x'"}, "rm -r x"),
     ],
 )
 def test_a_tool_that_is_called_after_a_program_runs_it(tool: str, payload: Any, command: str) -> None:
@@ -140,6 +142,7 @@ def test_a_tool_that_is_called_after_a_program_runs_it(tool: str, payload: Any, 
         ("git", {"args": "git delete x"}),
         ("git", {"args": []}),
         ("git", ["delete", "x"]),
+        ("bash", {"command": "git delete x"}),
         (7, {"args": ["delete", "x"]}),
     ],
 )
