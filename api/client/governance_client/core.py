@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import multiprocessing.util
 import os
 import threading
 import time
@@ -56,13 +57,15 @@ class ClientCore:
         self._closed = False
 
     def after_fork(self) -> None:
-        """In the child: what is queued, journaled and connected is the parent's."""
+        """In the child: what is journaled and connected is the parent's. What is queued is, too, but the
+        child tells it as well before it asks anything of these runs."""
         for journal in self._journals.values():
             journal.after_fork()
-        journals = self._journals
+        journals, before = self._journals, self.queue
         self._lock = threading.Lock()
         self._begin()
         self._journals = journals
+        self.queue.inherit(before)
 
     # Reports --------------------------------------------------------------------------------------
 
@@ -121,8 +124,9 @@ class ClientCore:
             self._adopt(journal)
 
     def close(self) -> None:
-        """Send what is queued, as far as somebody takes it, and let go of connections and files."""
-        if not self._closed and not self.queue.is_empty:
+        """Send what is queued, as far as somebody takes it, and let go of connections and files. Where this
+        process has queued nothing, what is in the queue is sent by the one that it was forked from."""
+        if not self._closed and self._thread is not None and not self.queue.is_empty:
             self.driver.run(self.flushing())
         self.release()
 
@@ -171,10 +175,43 @@ def _close_all() -> None:
         core.close()
 
 
-def _after_fork() -> None:
-    for core in list(_living):
-        core.after_fork()
+class _Forking:
+    """What a fork finds: INVARIANT: no queue is being changed meanwhile, so that the child has all of it."""
+
+    def __init__(self) -> None:
+        self._one_at_a_time = threading.Lock()
+        self._held: list[ReportQueue] = []
+
+    def before(self) -> None:
+        self._one_at_a_time.acquire()
+        self._held = [core.queue for core in list(_living)]
+        for queue in self._held:
+            queue.hold()
+
+    def in_parent(self) -> None:
+        held, self._held = self._held, []
+        for queue in held:
+            queue.let_go()
+        self._one_at_a_time.release()
+
+    def in_child(self) -> None:
+        self._one_at_a_time, self._held = threading.Lock(), []
+        for core in list(_living):
+            core.after_fork()
 
 
+_forking: Final = _Forking()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(
+        before=_forking.before, after_in_parent=_forking.in_parent, after_in_child=_forking.in_child
+    )
+
+
+def _close_with_worker(_: object = None) -> None:
+    """`multiprocessing` ends its processes without `atexit`; each forgets at its beginning what is to be done
+    at its end."""
+    multiprocessing.util.Finalize(None, _close_all, exitpriority=0)
+
+
+_close_with_worker()
+multiprocessing.util.register_after_fork(_forking, _close_with_worker)

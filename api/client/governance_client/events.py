@@ -16,7 +16,7 @@ _text: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encod
 class ClientEvent:
     """One event of a run. `line` is the run with those that started it, or that it goes on from, before it:
     what they report must be known before this. `plainer` makes what is sent instead, should the service be
-    unable to read it."""
+    unable to read it, under the same id: it is recorded once, whoever tells it how often."""
 
     event_id: str
     event_type: str
@@ -46,10 +46,11 @@ def event(
     metadata: Mapping[str, Any],
     written: Mapping[str, str] | None = None,
     plainer: Callable[[], ClientEvent] | None = None,
+    event_id: str | None = None,
 ) -> ClientEvent:
     """A new event of now. What is None in the metadata is left out; `written` is JSON text already. Raises
     ValueError for what has no form in JSON."""
-    event_id = new_id()
+    event_id = event_id or new_id()
     parts = [f"{_text(name)}:{_text(value)}" for name, value in metadata.items() if value is not None]
     parts += [f"{_text(name)}:{text}" for name, text in (written or {}).items()]
     about = {

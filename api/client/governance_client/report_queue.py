@@ -96,6 +96,22 @@ class ReportQueue:
             self._append(event, settled)
         self._on_added()
 
+    def inherit(self, other: ReportQueue) -> None:
+        """Have what another process tells told by this one as well, should it have to be known. It is that
+        one's to keep: whoever answers for it there knows what becomes of it."""
+        flights = set(other._flying.values())
+        reports = [report for flight in flights for report in flight.reports]
+        reports += [report for pending in other._pending.values() for report in pending]
+        for report in sorted(reports, key=lambda report: report.number):
+            self._append(report.event, None if report.settled is None else _kept_there)
+
+    def hold(self) -> None:
+        """Nothing changes until `let_go`."""
+        self._lock.acquire()
+
+    def let_go(self) -> None:
+        self._lock.release()
+
     @property
     def newest(self) -> int:
         """The number of the report that was queued last."""
@@ -246,6 +262,10 @@ class ReportQueue:
                     self._kept -= 1
                     log.error("too many reports wait for the service; the oldest output is dropped")
                     return
+
+
+def _kept_there(status: int, why: str) -> None:
+    """The process that keeps an event is told the same."""
 
 
 def _apart(reports: Sequence[QueuedReport], flying: Mapping[str, Flight]) -> Iterator[QueuedReport]:

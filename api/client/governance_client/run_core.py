@@ -18,7 +18,7 @@ from governance_client import payloads
 from governance_client.core import ClientCore
 from governance_client.decision import Question, ToolDecision
 from governance_client.drivers import ClientDriver
-from governance_client.events import event, new_id
+from governance_client.events import ClientEvent, event, new_id
 from governance_client.exchange import Flow
 from governance_client.guard import CallDetails, GuardDetails, guarded
 from governance_client.run_memory import AskedCall, ClientRunMemory
@@ -128,13 +128,13 @@ class RunCore:
         """Returns the call's id."""
         tool_call_id = decision if isinstance(decision, str) else decision.tool_call_id
         about = {"toolCallId": tool_call_id}
-        line, agent_id = self.memory.behind, self.agent_id
+        line, agent_id, event_id = self.memory.behind, self.agent_id, new_id()
 
-        def plainer() -> Any:
-            return event(event_type, line, agent_id, about, {"outputPayload": payloads.plainer(output)})
+        def told(text: str, plainer: Any = None) -> ClientEvent:
+            return event(event_type, line, agent_id, about, {"outputPayload": text}, plainer, event_id)
 
         self.report_start()
-        made = event(event_type, line, agent_id, about, {"outputPayload": output}, plainer)
+        made = told(output, lambda: told(payloads.plainer(output)))
         self.core.report(made, self.memory.journal)
         return tool_call_id
 
@@ -179,9 +179,9 @@ class RunCore:
         and which one it is part of, is told before all else of it."""
         with self._lock:
             if not self._begun:
-                line, agent_id, said = self.memory.behind, self.agent_id, self._metadata
-                plainer = partial(event, "run.started", line, agent_id, payloads.plainly(said))
-                made = event("run.started", line, agent_id, said, plainer=plainer)
+                said = self._metadata
+                told = partial(event, "run.started", self.memory.behind, self.agent_id, event_id=new_id())
+                made = told(said, plainer=lambda: told(payloads.plainly(said)))
                 self.core.report(made, self.memory.journal)
                 self._begun = True
 
