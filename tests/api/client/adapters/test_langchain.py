@@ -15,7 +15,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
-from langgraph.types import Command
+from langgraph.types import Command, interrupt
 
 from tests.api.client.adapters import langchain_driver
 from tests.api.client.adapters.driver import DONE, MODEL, TASK, Script, Tools
@@ -118,6 +118,84 @@ def test_a_yes_of_langgraph_is_none_of_the_service(place: Place, tools: Tools) -
 
     assert within(place, job)["messages"][-1].content == DONE
     assert tools.ran == [("pay", {"to": "bob", "amount": 7})]
+
+
+@pytest.mark.parametrize("approved_by", ["outcomes", "hand"])
+@pytest.mark.parametrize("waits", ["tasks", "threads"])
+def test_an_interrupt_of_the_tool_itself_is_given_its_own_answer(
+    place: Place, approved_by: str, waits: str
+) -> None:
+    """The same where the approval is answered by hand, and each step is another process."""
+    database, ran = InMemorySaver(), list[str]()
+
+    def pay(to: str, amount: int) -> str:
+        """Pay somebody."""
+        ran.append(f"{interrupt('from where?')} {interrupt('when?')}")
+        return "paid"
+
+    async def process(governance: AsyncGovernance, answer: Any) -> Any:
+        middleware = GovernanceMiddleware(governance, approvals="interrupt")
+        model = ScriptedChatModel(script=PAY)
+        agent = create_agent(model, [pay], middleware=[middleware], checkpointer=database)
+        if answer == "approval" and approved_by == "outcomes":
+            answer = await middleware.aoutcomes(agent.get_state(CONFIG).interrupts)
+        elif answer == "approval":
+            answer = Command(resume={"type": "approve"})
+        if waits == "tasks":
+            return await agent.ainvoke(answer, CONFIG)
+        return await asyncio.to_thread(agent.invoke, answer, CONFIG)
+
+    def step(answer: Any) -> Any:
+        result = within(place, lambda governance: process(governance, answer))
+        return result["__interrupt__"][0].value if "__interrupt__" in result else result["messages"]
+
+    assert step(INPUT)["name"] == "pay"
+    if approved_by == "hand":
+        assert step("approval")["name"] == "pay"  # nobody has approved it yet
+    asyncio.run(place.person("approve"))
+    assert step("approval") == "from where?"
+    if approved_by == "outcomes":  # LangGraph itself gives an answer without an id once more
+        assert step(None) == "from where?"
+    assert step(Command(resume="the till")) == "when?"
+    assert step(Command(resume="now"))[-1].content == DONE
+    assert ran == ["the till now"]
+    (call,) = place.run()["toolCalls"]
+    assert (call["completion"], call["flags"]) == ("completed", [])
+
+
+def test_two_calls_of_one_node_keep_their_answers_apart(place: Place) -> None:
+    """A tool that asks for itself, beside one that waits for an approval."""
+    ran: list[str] = []
+
+    def pay(to: str, amount: int) -> str:
+        """Pay somebody."""
+        ran.append("paid")
+        return "paid"
+
+    def ask(what: str) -> str:
+        """Ask the user."""
+        ran.append(interrupt(what))
+        return "asked"
+
+    async def job(governance: AsyncGovernance) -> Any:
+        middleware = GovernanceMiddleware(governance, approvals="interrupt")
+        script: Script = [[*PAY[0], ("ask", {"what": "when?"})]]
+        agent = create_agent(
+            ScriptedChatModel(script=script),
+            [pay, ask],
+            middleware=[middleware],
+            checkpointer=InMemorySaver(),
+        )
+        first = await agent.ainvoke(INPUT, CONFIG)
+        asked = {each.value if isinstance(each.value, str) else "": each for each in first["__interrupt__"]}
+        second = await agent.ainvoke(Command(resume={asked["when?"].id: "now"}), CONFIG)
+        assert second["__interrupt__"] == [asked[""]]
+        going = middleware.aoutcomes(second["__interrupt__"])
+        outcomes, _ = await asyncio.gather(going, place.person("approve"))
+        return await agent.ainvoke(outcomes, CONFIG)
+
+    assert within(place, job)["messages"][-1].content == DONE
+    assert ran == ["now", "paid"]
 
 
 def test_a_no_counts_in_another_process_though_the_call_has_the_id_of_one_that_was_made(
