@@ -33,13 +33,15 @@ class GuardDetails(TypedDict, total=False):
 
 class CallDetails(TypedDict, total=False):
     """What may be said of one call. `tool_call_id` is its own in the run: the same one again finds the same
-    decision and approval, until it has completed. `reason` and `context` are what the agent asserts; the
-    others are those of a tool."""
+    decision and approval, until it has completed. `reason` and `context` are what the agent asserts.
+    `input_schema` is the JSON Schema of the tool's arguments: the defaults that it declares are asked about
+    where arguments are left out. The others are those of a tool."""
 
     tool_call_id: str | None
     action_hint: str | None
     reason: str | None
     context: Mapping[str, Any] | None
+    input_schema: Mapping[str, Any] | None
     annotations: Mapping[str, Any] | None
     wait: bool | float
 

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Literal, Self, Unpack
 
 from governance_client import payloads
+from governance_client.argument_defaults import completed
 from governance_client.core import ClientCore
 from governance_client.decision import Question, ToolDecision
 from governance_client.drivers import ClientDriver
@@ -145,7 +146,7 @@ class RunCore:
         question = Question(self.run_id, tool, details.get("tool_call_id") or f"call-{new_id()}", "{}")
         try:
             self.report_start()
-            question = replace(question, payload=payloads.arguments_json(arguments))
+            question = replace(question, payload=_payload(arguments, details))
             question = self.memory.unspent(question)
             call = AskedCall.of(self.memory, question, _metadata(details))
         except (ValueError, TypeError, RecursionError) as error:
@@ -153,7 +154,11 @@ class RunCore:
         decision = yield from self.core.deciding.decide(call, seconds_to_wait(details.get("wait", True)))
         if decision.allowed and question.tool_call_id in self.memory.made:  # as the service has told
             return (yield from self.asking(tool, arguments, details))
-        if decision.approval_id is not None and decision.allowed and not _same(arguments, question.payload):
+        if (
+            decision.approval_id is not None
+            and decision.allowed
+            and not _same(arguments, details, question.payload)
+        ):
             return question.without_answer("invalid", "its arguments changed while it waited for approval")
         return decision
 
@@ -233,8 +238,12 @@ def seconds_to_wait(wait: bool | float) -> float | None:
     return max(float(wait), 0.0)
 
 
-def _same(arguments: Mapping[str, Any], payload: str) -> bool:
+def _payload(arguments: Mapping[str, Any], details: CallDetails) -> str:
+    return payloads.arguments_json(completed(arguments, details.get("input_schema")))
+
+
+def _same(arguments: Mapping[str, Any], details: CallDetails, payload: str) -> bool:
     try:
-        return payloads.arguments_json(arguments) == payload
+        return _payload(arguments, details) == payload
     except (ValueError, TypeError, RecursionError):
         return False

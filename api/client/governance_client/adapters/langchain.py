@@ -36,11 +36,14 @@ from langchain.agents.middleware.types import (
 )
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.tools import BaseTool
 from langgraph._internal._constants import CONFIG_KEY_SCRATCHPAD, CONFIG_KEY_SEND, RESUME
 from langgraph.config import get_config
 from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime
 from langgraph.types import Command, Interrupt, interrupt
+from pydantic import BaseModel
+from pydantic.errors import PydanticInvalidForJsonSchema
 
 from governance_client.decision import ToolDecision
 from governance_client.events import new_id
@@ -217,8 +220,10 @@ class GovernanceMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def _asking(self, run: RunCore, request: ToolCallRequest) -> Flow[ToolDecision]:
         call = request.tool_call
-        wait: CallDetails = {"wait": self._waits}
-        return run.asking(call["name"], call["args"], {**wait, "tool_call_id": call["id"]})
+        details: CallDetails = {"wait": self._waits, "tool_call_id": call["id"]}
+        if request.tool is not None:
+            details["input_schema"] = _schema(request.tool)
+        return run.asking(call["name"], call["args"], details)
 
 
 class _Interrupts:
@@ -289,6 +294,20 @@ def _run_id(state: Any) -> str | None:
     """As `before_agent` has put it there; a graph of one's own may have any state."""
     run_id: str | None = state.get(_RUN_ID) if isinstance(state, dict) else None
     return run_id
+
+
+def _schema(tool: BaseTool) -> dict[str, Any] | None:
+    """Of the arguments that a model may give to the tool."""
+    schema: Any = tool.tool_call_schema
+    if isinstance(schema, dict):
+        return schema
+    try:
+        found: dict[str, Any] = (
+            schema.model_json_schema() if issubclass(schema, BaseModel) else schema.schema()
+        )
+    except PydanticInvalidForJsonSchema:  # no model of a provider can be told of such a tool
+        return None
+    return found
 
 
 def _tell(message: BaseMessage, run: RunCore) -> None:

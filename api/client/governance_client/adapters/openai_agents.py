@@ -47,9 +47,12 @@ from agents.tool_context import ToolContext
 
 from governance_client.decision import Question, ToolDecision
 from governance_client.governance import AsyncAgentRun, AsyncGovernance
+from governance_client.guard import CallDetails
 from governance_client.run_core import NoCurrentRun, RunCore, current_run
 
 R = TypeVar("R", RunResult, RunResultStreaming)
+Schema = dict[str, Any] | None
+"""The JSON Schema of a tool's arguments."""
 _FAILED = "_function_tool_default_failure_handled"
 """What the SDK notes in a call's context when a tool's exception became the text of its output."""
 _RUN_ID = "governance_run_id"
@@ -77,8 +80,8 @@ class GovernedRunner:
         """Calls that may run and have not begun, by all that they are: a model may give two the same id."""
         self._runs: OrderedDict[str, str] = OrderedDict()
         """The runs of calls, answers and conversations, by their ids."""
-        self._held: set[str] = set()
-        """Tools whose approvals are the service's."""
+        self._held: dict[tuple[str, str | None], Schema] = {}
+        """Tools whose approvals are the service's, by the names of their agents and their own."""
 
     # As `Runner` has it ---------------------------------------------------------------------------
 
@@ -167,13 +170,14 @@ class GovernedRunner:
         async with self._governance.run(run_id=kept["runId"]) as run:
             state = await RunState.from_json(agent, kept["state"], context_override=context)
             for item in state.get_interruptions():
-                if item.tool_name in self._held:
+                if (item.agent.name, item.tool_name) in self._held:
                     await self._resolve(run, state, item)
             return self._left(run, await Runner.run(agent, state, **options), options)
 
     async def _resolve(self, run: AsyncAgentRun, state: RunState[Any, Any], item: ToolApprovalItem) -> None:
         call: Any = item.raw_item
-        decision = await self._ask(run, call.name, call.arguments, call.call_id, wait=True)
+        schema = self._held[item.agent.name, item.tool_name]
+        decision = await self._ask(run, call.name, call.arguments, call.call_id, wait=True, schema=schema)
         if decision.allowed:
             state.approve(item)
         else:
@@ -204,8 +208,8 @@ class GovernedRunner:
         ]
         return governed
 
-    def governed(self, tool: Tool) -> Tool:
-        """A copy of the tool that is asked about; raises UserError if that is not possible."""
+    def governed(self, tool: Tool, agent: str) -> Tool:
+        """A copy of the agent's tool that is asked about; raises UserError if that is not possible."""
         inner = getattr(tool, "_agent_instance", None)
         if not isinstance(tool, FunctionTool) or not isinstance(inner, GovernedAgent | None):
             if tool.name in self._ungoverned:
@@ -218,23 +222,25 @@ class GovernedRunner:
         held = copy.copy(tool)
         interrupts = not self._waits and tool.needs_approval is False
         if interrupts:
-            self._held.add(tool.name)
-            held.needs_approval = _Interruption(self, tool.name).needs_approval
+            self._held[agent, tool.name] = tool.params_json_schema
+            held.needs_approval = _Interruption(self, tool).needs_approval
         gate: ToolInputGuardrail[Any] = ToolInputGuardrail(
-            _Gate(self, waits=not interrupts).check, name="governance"
+            _Gate(self, tool, waits=not interrupts).check, name="governance"
         )
         held.tool_input_guardrails = [*(tool.tool_input_guardrails or ()), gate]
-        held.on_invoke_tool = _Invocation(self, held.on_invoke_tool).invoke
+        held.on_invoke_tool = _Invocation(self, tool).invoke
         return held
 
     # Calls ----------------------------------------------------------------------------------------
 
-    async def decide(self, tool: str, arguments: str, call_id: str, *, wait: bool) -> ToolDecision:
+    async def decide(
+        self, tool: str, arguments: str, call_id: str, *, wait: bool, schema: Schema = None
+    ) -> ToolDecision:
         """The decision on a call of the current run, which is kept if the call may run."""
         run = _current()
         key = _call(run, tool, arguments, call_id)
         if key not in self._decided:
-            decision = await self._ask(run, tool, arguments, call_id, wait=wait)
+            decision = await self._ask(run, tool, arguments, call_id, wait=wait, schema=schema)
             if not decision.allowed:
                 return decision
             self._decided[key] = decision
@@ -245,7 +251,7 @@ class GovernedRunner:
         self._decided.pop(_call(_current(), tool, arguments, call_id), None)
 
     async def _ask(
-        self, run: RunCore, tool: str, arguments: str, call_id: str, *, wait: bool
+        self, run: RunCore, tool: str, arguments: str, call_id: str, *, wait: bool, schema: Schema
     ) -> ToolDecision:
         try:
             given = json.loads(arguments or "{}")
@@ -254,7 +260,8 @@ class GovernedRunner:
         if not isinstance(given, dict):
             question = Question(run.run_id, tool, call_id, "{}")
             return question.without_answer("invalid", "its arguments are no JSON object")
-        return await run.driver.run_async(run.asking(tool, given, {"tool_call_id": call_id, "wait": wait}))
+        details: CallDetails = {"tool_call_id": call_id, "wait": wait, "input_schema": schema}
+        return await run.driver.run_async(run.asking(tool, given, details))
 
 
 @dataclass
@@ -266,7 +273,7 @@ class GovernedAgent(Agent[Any]):
     async def get_all_tools(self, run_context: RunContextWrapper[Any]) -> list[Tool]:
         if self.governor is None:
             raise UserError("an agent is governed by `runner.govern(agent)`")
-        return [self.governor.governed(tool) for tool in await super().get_all_tools(run_context)]
+        return [self.governor.governed(tool, self.name) for tool in await super().get_all_tools(run_context)]
 
 
 @dataclass(frozen=True)
@@ -274,12 +281,13 @@ class _Interruption:
     """Whether a call interrupts the run."""
 
     runner: GovernedRunner
-    tool: str
+    tool: FunctionTool
 
     async def needs_approval(
         self, context: RunContextWrapper[Any], arguments: dict[str, Any], call_id: str
     ) -> bool:
-        decision = await self.runner.decide(self.tool, json.dumps(arguments), call_id, wait=False)
+        name, schema = self.tool.name, self.tool.params_json_schema
+        decision = await self.runner.decide(name, json.dumps(arguments), call_id, wait=False, schema=schema)
         return decision.waiting
 
 
@@ -288,12 +296,17 @@ class _Gate:
     """What stands before a tool, outside of the time that the tool may take."""
 
     runner: GovernedRunner
+    tool: FunctionTool
     waits: bool
 
     async def check(self, data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
         call = data.context
         decision = await self.runner.decide(
-            call.tool_name, call.tool_arguments, call.tool_call_id, wait=self.waits
+            call.tool_name,
+            call.tool_arguments,
+            call.tool_call_id,
+            wait=self.waits,
+            schema=self.tool.params_json_schema,
         )
         if decision.allowed:
             return ToolGuardrailFunctionOutput.allow()
@@ -305,18 +318,19 @@ class _Invocation:
     """The call itself, and the report of what came of it."""
 
     runner: GovernedRunner
-    tool: Any
+    tool: FunctionTool
 
     async def invoke(self, context: ToolContext[Any], arguments: str) -> Any:
         run = _current()
         call_id = context.tool_call_id
-        decision = await self.runner.decide(context.tool_name, arguments, call_id, wait=False)
+        schema = self.tool.params_json_schema
+        decision = await self.runner.decide(context.tool_name, arguments, call_id, wait=False, schema=schema)
         self.runner.take(context.tool_name, arguments, call_id)
         self.runner.remember(run, call_id)
         if not decision.allowed:
             return decision.agent_message
         try:
-            output = await self.tool(context, arguments)
+            output = await self.tool.on_invoke_tool(context, arguments)
         except BaseException as error:
             run.failed(decision, error)
             raise

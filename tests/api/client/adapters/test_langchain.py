@@ -16,6 +16,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
+from pydantic import BaseModel
 
 from tests.api.client.adapters import langchain_driver
 from tests.api.client.adapters.driver import DONE, MODEL, TASK, Script, Tools
@@ -219,6 +220,34 @@ def test_a_no_counts_in_another_process_though_the_call_has_the_id_of_one_that_w
     assert len(tools.ran) == 1
     result = within(place, lambda governance: process(governance, "reject"))
     assert len(tools.ran) == 1 and result["messages"][-1].content == DONE
+
+
+class Account(BaseModel):
+    number: str
+    bank: str = "elsewhere"
+
+
+@pytest.mark.parametrize("waits", ["tasks", "threads"])
+def test_defaults_are_asked_about_as_the_tool_runs_with_them(place: Place, waits: str) -> None:
+    ran: list[Any] = []
+
+    def remit(to: Account, amount: int = 5_000, note: str | None = None) -> str:
+        """Pay into an account."""
+        ran.append((to.bank, amount, note))
+        return "paid"
+
+    async def job(governance: AsyncGovernance) -> Any:
+        model = ScriptedChatModel(script=[[("remit", {"to": {"number": "1"}})]])
+        agent = create_agent(model, [remit], middleware=[GovernanceMiddleware(governance)])
+        if waits == "tasks":
+            return await agent.ainvoke(INPUT)
+        return await asyncio.to_thread(agent.invoke, INPUT)
+
+    within(place, job)
+    (call,) = place.run()["toolCalls"]
+    told = {"to": {"number": "1", "bank": "elsewhere"}, "amount": 5_000, "note": None}
+    assert call["inputPayload"] == told and ran == [("elsewhere", 5_000, None)]
+    assert (call["completion"], call["flags"]) == ("completed", [])
 
 
 def test_a_tool_that_is_tried_again_is_one_call_that_has_failed(place: Place, tools: Tools) -> None:

@@ -13,6 +13,7 @@ from agents.testing import ScriptedModel, assistant_message, function_call
 from governance_client.adapters.openai_agents import GovernedRunner
 from mcp.types import CallToolResult, TextContent
 from mcp.types import Tool as McpTool
+from pydantic import BaseModel
 
 from tests.api.client.adapters.driver import DONE, TASK, Tools
 from tests.api.client.adapters.openai_agents_driver import UNTRACED
@@ -164,6 +165,58 @@ def test_a_yes_of_the_sdk_is_none_of_the_service(place: Place, tools: Tools) -> 
 
     (output,) = outputs(governed(place, begun, approvals="interrupt"))
     assert tools.ran == [] and "approval" in output
+
+
+class Account(BaseModel):
+    number: str
+    bank: str = "elsewhere"
+
+
+def remitting(ran: list[Any], amount: int) -> FunctionTool:
+    """A tool with defaults of its own."""
+
+    def pay(to: Account, amount: int = amount, note: str | None = None) -> str:
+        """Pay into an account."""
+        ran.append((to.bank, amount, note))
+        return "paid"
+
+    return function_tool(pay)
+
+
+@pytest.mark.parametrize("approvals", ["wait", "interrupt"])
+def test_defaults_are_asked_about_as_the_tool_runs_with_them(
+    place: Place, tools: Tools, approvals: str
+) -> None:
+    """Each agent's tool has its own, also where two are of one name, and where the run goes on elsewhere."""
+    ran: list[Any] = []
+    pay = asks("pay", '{"to": {"number": "1"}}')
+
+    def chief(*steps: Any, inner: Any = ()) -> Agent[Any]:
+        clerk = agent(tools, *inner, name="clerk", tools=[remitting(ran, 5_000)])
+        return agent(tools, *steps, tools=[remitting(ran, 7)], handoffs=[clerk])
+
+    async def begun(runner: GovernedRunner) -> Any:
+        over = asks("transfer_to_clerk", call_id="call-0")
+        result = await runner.run(chief(over, inner=[pay]), TASK, run_config=UNTRACED)
+        return runner.save(result) if result.interruptions else None
+
+    async def within_or_not() -> Any:
+        if approvals == "interrupt":
+            return await asyncio.to_thread(governed, place, begun, approvals="interrupt")
+        going = asyncio.to_thread(governed, place, begun)
+        return (await asyncio.gather(going, place.person("approve")))[0]
+
+    if saved := asyncio.run(within_or_not()):
+
+        async def gone_on(runner: GovernedRunner) -> Any:
+            going = runner.resume(chief(), saved, run_config=UNTRACED)
+            return (await asyncio.gather(going, place.person("approve")))[0]
+
+        governed(place, gone_on, approvals="interrupt")
+    (call,) = place.run()["toolCalls"]
+    assert call["inputPayload"] == {"to": {"number": "1", "bank": "elsewhere"}, "amount": 5_000}
+    assert ran == [("elsewhere", 5_000, None)]
+    assert (call["completion"], call["flags"]) == ("completed", [])
 
 
 def test_a_state_of_agents_that_are_not_governed_does_not_go_on(place: Place, tools: Tools) -> None:
