@@ -3,8 +3,9 @@
     agent = Agent("openai:gpt-5", tools=[pay], capabilities=[Governed(governance)])
 
 What follows one prompt is one run of the service, also when it is interrupted and goes on in another process:
-a run without a prompt of its own belongs to the one whose prompt stands last in its history. One with a
-prompt continues that one, since its model reads what that was given. What was refused is the failed result of
+a run without a prompt of its own, or with one that comes beside the results of calls that waited, belongs to
+the one whose prompt stands last before that. One with a prompt continues that one, since its model reads what
+that was given. What was refused is the failed result of
 the tool (`ToolFailed`), so that the model reads why and goes on.
 
 With `approvals="interrupt"` a call that waits for a person ends the agent's run with `DeferredToolRequests`,
@@ -27,7 +28,7 @@ from pydantic_ai.capabilities.abstract import (
     WrapToolExecuteHandler,
 )
 from pydantic_ai.exceptions import UserError
-from pydantic_ai.messages import ModelRequest, ToolCallPart, UserPromptPart
+from pydantic_ai.messages import ModelRequest, ModelResponse, ToolCallPart, UserPromptPart
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.output import OutputContext
 from pydantic_ai.tools import (
@@ -86,14 +87,17 @@ class Governed(AbstractCapability[Any]):
         return copy.copy(self)
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
-        before = _run_before(ctx)
+        before, waits = _run_before(ctx)
+        said, begins = _text(ctx.prompt), ctx.prompt is not None and not waits
         about = self._governance.run(
-            _text(ctx.prompt),
-            run_id=ctx.run_id if ctx.prompt is not None else before or ctx.run_id,
+            said if begins else None,
+            run_id=ctx.run_id if begins else before or ctx.run_id,
             model=ctx.model.model_name,
-            continues=before if ctx.prompt is not None else None,
+            continues=before if begins else None,
         )
         async with about as self._run:
+            if said and not begins:
+                self._run.said(said)
             result = await handler()
             if isinstance(result.output, DeferredToolRequests):
                 self._run.pause()
@@ -164,11 +168,22 @@ def _text(prompt: Any) -> str | None:
     return "\n".join(part if isinstance(part, str) else getattr(part, "content", "") for part in prompt)
 
 
-def _run_before(ctx: RunContext[Any]) -> str | None:
-    """The run that the last prompt of the history began."""
-    for message in reversed(ctx.messages):
-        if not isinstance(message, ModelRequest) or message.run_id in (None, ctx.run_id):
+def _run_before(ctx: RunContext[Any]) -> tuple[str | None, bool]:
+    """The run that the history belongs to: that of the last prompt which did not come while calls waited for
+    their results; and whether some do. Pydantic AI gives each part of a run an id of its own, and a tool may
+    say something that looks like a prompt."""
+    found: str | None = None
+    part: str | None = None
+    waiting = set[str]()
+    for message in ctx.messages:
+        if message.run_id == ctx.run_id:
             continue
-        if any(isinstance(part, UserPromptPart) for part in message.parts):
-            return message.run_id
-    return None
+        if isinstance(message, ModelResponse):
+            waiting = {call.tool_call_id for call in message.tool_calls}
+        elif message.run_id not in (None, part):
+            if not waiting and any(isinstance(each, UserPromptPart) for each in message.parts):
+                found = message.run_id
+            part = message.run_id
+        if isinstance(message, ModelRequest):
+            waiting -= {getattr(each, "tool_call_id", "") for each in message.parts}
+    return found, bool(waiting) and ctx.messages[-1].state != "interrupted"

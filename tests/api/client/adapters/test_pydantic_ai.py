@@ -10,10 +10,10 @@ import pytest
 from governance_client import AsyncGovernance
 from governance_client.adapters.pydantic_ai import Governed
 from pydantic import BaseModel
-from pydantic_ai import Agent, DeferredToolRequests, RunContext
+from pydantic_ai import Agent, DeferredToolRequests, RunContext, ToolReturn
 from pydantic_ai.capabilities import WebSearch
 from pydantic_ai.exceptions import UserError
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import ExternalToolset
@@ -118,6 +118,43 @@ def test_an_approval_that_a_tool_asks_for_itself_is_left_to_its_asker(place: Pla
     assert within(place, job).output == DONE
     (call,) = place.run()["toolCalls"]
     assert (call["toolName"], call["completion"]) == ("tidy", "completed") and len(tools.ran) == 1
+
+
+@pytest.mark.parametrize("prompt", [None, "and be quick"])
+def test_it_is_one_run_however_often_it_goes_on(place: Place, prompt: str | None) -> None:
+    """Also where something like a prompt stands in between: what a tool says beside its result, or what a
+    person adds to their answers. The next prompt of its own begins the next run, which continues it."""
+    paid: list[int] = []
+
+    async def job(governance: AsyncGovernance) -> Any:
+        governed = Governed(governance, approvals="interrupt")
+        script = [("pay", {"amount": 1}), ("look", {}), ("pay", {"amount": 2}), ("pay", {"amount": 3})]
+        agent = Agent(asking(*script), capabilities=[governed], output_type=[str, DeferredToolRequests])
+
+        @agent.tool_plain
+        def pay(amount: int) -> str:
+            paid.append(amount)
+            return "paid"
+
+        @agent.tool_plain
+        def look() -> ToolReturn[str]:
+            return ToolReturn("seen", content="this is what it looks like")
+
+        result = await agent.run(TASK)
+        for _ in range(3):
+            assert isinstance(result.output, DeferredToolRequests)
+            results, _ = await asyncio.gather(governed.outcomes(result.output), place.person("approve"))
+            history = ModelMessagesTypeAdapter.validate_json(result.all_messages_json())
+            result = await agent.run(prompt, message_history=history, deferred_tool_results=results)
+        assert result.output == DONE
+        return (await agent.run("go on", message_history=result.all_messages())).output
+
+    assert within(place, job) == DONE
+    after, run = sorted(place.runs(), key=lambda run: run["task"] == TASK)
+    assert paid == [1, 2, 3] and [call["completion"] for call in run["toolCalls"]] == ["completed"] * 4
+    assert not any(call["flags"] for call in run["toolCalls"])
+    assert (run["status"], run["labels"]) == ("completed", ["looked"])
+    assert (after["task"], after["labels"], after["toolCalls"]) == ("go on", ["looked"], [])
 
 
 class Address(BaseModel):
