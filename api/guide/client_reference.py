@@ -23,6 +23,7 @@ OF_RUN: Final = (
     "wait",
     "completed",
     "failed",
+    "postponed",
     "guard",
     "said",
     "report",

@@ -42,12 +42,18 @@ class SessionRun:
     async def check(
         self, tool: str, arguments: dict[str, Any], tool_call_id: str, annotations: dict[str, Any] | None
     ) -> ToolDecision:
-        return await self._run.check(
+        decision = await self._run.check(
             tool, arguments, tool_call_id=tool_call_id, annotations=annotations, wait=False
         )
+        return self._kept(decision)
 
     async def wait(self, decision: ToolDecision, seconds: float) -> ToolDecision:
-        return await self._run.wait(decision, seconds)
+        return self._kept(await self._run.wait(decision, seconds))
+
+    def _kept(self, decision: ToolDecision) -> ToolDecision:
+        """Which calls go on, and under which ids, the governor knows itself."""
+        self._run.postponed(decision)
+        return decision
 
     async def propose(self, body: bytes) -> dict[str, Standing]:
         """Tells the service what the tools of the server are; what it says of each definition, by its digest.

@@ -53,6 +53,10 @@ WELL_SECONDS: Final = 1.0
 """In which a service that has not answered a question says that it is there all the same."""
 
 
+class TakenCallId(Exception):
+    """The run has another call under the id of the one that was asked about."""
+
+
 class Deciding:
     """The flows of one client, shared by its runs."""
 
@@ -65,8 +69,9 @@ class Deciding:
 
     # A call ---------------------------------------------------------------------------------------
 
-    def decide(self, call: AskedCall, wait: float | None) -> Flow[ToolDecision]:
-        """The decision on a call, having waited for people that long (None: until it is resolved)."""
+    def decide(self, call: AskedCall) -> Flow[tuple[ToolDecision, bool]]:
+        """The decision on a call, and whether the service has said it of this very call; people are not
+        waited for. Raises TakenCallId."""
         question, opened = call.question, self._settings.fail_mode == "open"
         seconds = self._settings.decide_seconds
         if opened:
@@ -75,14 +80,11 @@ class Deciding:
             response = yield from self._asked(call.event, time.monotonic() + seconds)
         except NoAnswer as error:
             if opened and error.away:
-                return self._offline(call, str(error))
-            return question.without_answer(_refusal(error.status), str(error))
+                return self._offline(call, str(error)), False
+            return question.without_answer(_refusal(error.status), str(error)), False
         decision = _decision(call, response)
         call.memory.learn(question, decision)
-        if decision.waiting and wait != 0:
-            decision = yield from self.wait(decision, wait)
-            call.memory.learn(question, decision)
-        return decision
+        return decision, True
 
     def _asked(self, called: ClientEvent, deadline: float) -> Flow[ClientResponse]:
         """The response about this call, once all is taken that is queued of its run."""
@@ -225,8 +227,10 @@ def _decision(call: AskedCall, response: ClientResponse) -> ToolDecision:
         except MalformedAnswer as error:
             return question.without_answer("unavailable", f"the answer cannot be understood: {error}")
         if content.get("completion") == "completed":
-            call.memory.was_made(question.tool_call_id)
+            call.memory.calls.completed(question.tool_call_id)
         return decision
+    if response.status == 409 and _code(response) == "tool_call_conflict":
+        raise TakenCallId
     return question.without_answer(_refusal(response.status), response.problem())
 
 
@@ -247,6 +251,11 @@ def _refusal(status: int) -> Status:
     if status in (401, 403):
         return "unauthorized"
     return "invalid" if 400 <= status < 500 else "unavailable"
+
+
+def _code(response: ClientResponse) -> Any:
+    problem = _content(response)
+    return problem.get("code") if isinstance(problem, dict) else None
 
 
 def _content(response: ClientResponse) -> Any:

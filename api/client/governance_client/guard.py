@@ -1,14 +1,17 @@
 """A tool that asks before it runs: the decorator behind `guard`.
 
 The arguments are what the function's signature says, by name, defaults included; `self` and `cls` are none.
-What the function returns, yields or raises is reported.
+What the function returns, yields or raises is reported; of a coroutine or future that it hands back, what
+that comes to.
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import Future as ConcurrentFuture
 from typing import Any, Final, Protocol, TypedDict
 
 from governance_client.decision import Refused, ToolDecision
@@ -22,8 +25,9 @@ MOST_YIELDED: Final = 1_000
 
 class GuardDetails(TypedDict, total=False):
     """What may be said of a tool. `tool` is its name, if it is not the function's. `action_hint`: what kind
-    of action it is (`read`, `list`, ...). `annotations`: those of MCP. `wait`: how long people are waited
-    for: True (the default) as long as it takes, False not at all, or so many seconds."""
+        of action it is (`read`, `list`, ...). `annotations`: those of MCP. `wait`: how long people are waited
+    or so many seconds; the
+        same call again in the run then finds the approval that nobody has waited for."""
 
     tool: str
     action_hint: str
@@ -33,7 +37,8 @@ class GuardDetails(TypedDict, total=False):
 
 class CallDetails(TypedDict, total=False):
     """What may be said of one call. `tool_call_id` is its own in the run: the same one again finds the same
-    decision and approval, until it has completed. `reason` and `context` are what the agent asserts.
+    decision and approval, until it has completed; while that one goes on, or for other arguments or another
+    tool, it is a call of its own. `reason` and `context` are what the agent asserts.
     `input_schema` is the JSON Schema of the tool's arguments: the defaults that it declares are asked about
     where arguments are left out. The others are those of a tool."""
 
@@ -52,7 +57,9 @@ class GuardingRun(Protocol):
     @property
     def driver(self) -> ClientDriver: ...
 
-    def asking(self, tool: str, arguments: Mapping[str, Any], details: CallDetails) -> Flow[ToolDecision]: ...
+    def asking(
+        self, tool: str, arguments: Mapping[str, Any], details: CallDetails, *, goes_on: bool
+    ) -> Flow[ToolDecision]: ...
 
     def completed(self, decision: ToolDecision, output: Any = None) -> None: ...
 
@@ -91,7 +98,7 @@ class _Guard:
         return self._plain()
 
     def _asking(self, run: GuardingRun, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Flow[ToolDecision]:
-        return run.asking(self._tool, self._bind(args, kwargs), self._details)
+        return run.asking(self._tool, self._bind(args, kwargs), self._details, goes_on=True)
 
     def _ask(self, run: GuardingRun, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ToolDecision:
         return _allowed(run.driver.run(self._asking(run, args, kwargs)))
@@ -105,9 +112,12 @@ class _Guard:
         def call(*args: Any, **kwargs: Any) -> Any:
             run = self._run_of()
             decision = self._ask(run, args, kwargs)
-            with _Outcome(run, decision) as outcome:
-                outcome.output = self._function(*args, **kwargs)
-            return outcome.output
+            try:
+                made = self._function(*args, **kwargs)
+            except BaseException as error:
+                run.failed(decision, error)
+                raise
+            return _handed_back(run, decision, made)
 
         return call
 
@@ -150,6 +160,34 @@ def _allowed(decision: ToolDecision) -> ToolDecision:
     if not decision.allowed:
         raise Refused(decision)
     return decision
+
+
+def _handed_back(run: GuardingRun, decision: ToolDecision, made: Any) -> Any:
+    """What a plain function has given; the call is over when that has come to something."""
+    if isinstance(made, (asyncio.Future, ConcurrentFuture)):
+        made.add_done_callback(functools.partial(_done, run, decision))
+    elif inspect.isawaitable(made):
+        return _awaited(run, decision, made)
+    else:
+        run.completed(decision, made)
+    return made
+
+
+def _done(
+    run: GuardingRun, decision: ToolDecision, made: asyncio.Future[Any] | ConcurrentFuture[Any]
+) -> None:
+    try:
+        output = made.result()
+    except BaseException as error:  # whoever waits for it is told, too
+        run.failed(decision, error)
+    else:
+        run.completed(decision, output)
+
+
+async def _awaited(run: GuardingRun, decision: ToolDecision, made: Awaitable[Any]) -> Any:
+    with _Outcome(run, decision) as outcome:
+        outcome.output = await made
+    return outcome.output
 
 
 class _Outcome:

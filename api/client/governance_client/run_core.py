@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, Self, Unpack
+from typing import Any, Final, Literal, Self, Unpack
 
 from governance_client import payloads
 from governance_client.argument_defaults import completed
 from governance_client.core import ClientCore
+from governance_client.deciding import TakenCallId
 from governance_client.decision import Question, ToolDecision
 from governance_client.drivers import ClientDriver
 from governance_client.events import ClientEvent, event, new_id
@@ -24,6 +25,8 @@ from governance_client.exchange import Flow
 from governance_client.guard import CallDetails, GuardDetails, guarded
 from governance_client.run_memory import AskedCall, ClientRunMemory
 
+_UNTELLABLE: Final = (ValueError, TypeError, RecursionError)
+"""What arguments raise that have no exact form in JSON."""
 _current: ContextVar[RunCore | None] = ContextVar("governance_run", default=None)
 
 
@@ -45,7 +48,8 @@ def current_run() -> RunCore | None:
 class RunCore:
     """What runs of threads and of tasks have in common. `run_id` is the run's own; give the same one again to
     go on with a run, also after a restart: calls with a `tool_call_id` find their decisions and approvals,
-    until they have completed: the next call under that id is another one."""
+    until they have completed: the next call under that id is another one, as is one that comes while that
+    one goes on, or that does something else."""
 
     core: ClientCore
     memory: ClientRunMemory
@@ -107,13 +111,22 @@ class RunCore:
 
     def completed(self, decision: ToolDecision | str, output: Any = None) -> None:
         """Report what a call gave back; by its decision or its `tool_call_id`. Returns at once."""
-        tool_call_id = self._outcome("tool.completed", decision, payloads.output_json(output))
-        self.memory.was_made(tool_call_id)
+        self.memory.calls.completed(self._outcome("tool.completed", decision, payloads.output_json(output)))
 
     def failed(self, decision: ToolDecision | str, error: BaseException | str) -> None:
         """Report that a call was made and failed. Returns at once."""
         text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-        self._outcome("tool.failed", decision, payloads.output_json({"error": text}))
+        self.memory.calls.stopped(
+            self._outcome("tool.failed", decision, payloads.output_json({"error": text}))
+        )
+
+    def postponed(self, decision: ToolDecision | str) -> None:
+        """Nothing is reported of a call that was not made, or that begins once more: asked for again by its
+        `tool_call_id`, it finds the same decision."""
+        self.memory.calls.stopped(self._id_of(decision))
+
+    def _id_of(self, decision: ToolDecision | str) -> str:
+        return self.memory.calls.meant(decision) if isinstance(decision, str) else decision.tool_call_id
 
     def said(self, message: str) -> None:
         """Report what a person wrote to the run after its task; it vouches for values as the task does."""
@@ -127,7 +140,7 @@ class RunCore:
 
     def _outcome(self, event_type: str, decision: ToolDecision | str, output: str) -> str:
         """Returns the call's id."""
-        tool_call_id = decision if isinstance(decision, str) else decision.tool_call_id
+        tool_call_id = self._id_of(decision)
         about = {"toolCallId": tool_call_id}
         line, agent_id, event_id = self.memory.behind, self.agent_id, new_id()
 
@@ -141,30 +154,57 @@ class RunCore:
 
     # Questions ------------------------------------------------------------------------------------
 
-    def asking(self, tool: str, arguments: Mapping[str, Any], details: CallDetails) -> Flow[ToolDecision]:
-        """The flow behind `check`, to be driven by a thread or a task."""
+    def asking(
+        self, tool: str, arguments: Mapping[str, Any], details: CallDetails, *, goes_on: bool = False
+    ) -> Flow[ToolDecision]:
+        """The flow behind `check`, to be driven by a thread or a task. With `goes_on` it takes the same call
+        up again that was left waiting for a person."""
         question = Question(self.run_id, tool, details.get("tool_call_id") or f"call-{new_id()}", "{}")
         try:
             self.report_start()
             question = replace(question, payload=_payload(arguments, details))
-            question = self.memory.unspent(question)
-            call = AskedCall.of(self.memory, question, _metadata(details))
-        except (ValueError, TypeError, RecursionError) as error:
-            return question.without_answer("invalid", f"its arguments cannot be told exactly: {error}")
-        decision = yield from self.core.deciding.decide(call, seconds_to_wait(details.get("wait", True)))
-        if decision.allowed and question.tool_call_id in self.memory.made:  # as the service has told
-            return (yield from self.asking(tool, arguments, details))
-        if (
-            decision.approval_id is not None
-            and decision.allowed
-            and not _same(arguments, details, question.payload)
-        ):
-            return question.without_answer("invalid", "its arguments changed while it waited for approval")
-        return decision
+        except _UNTELLABLE as error:
+            return _untold(question, error)
+        while True:
+            asked = self.memory.calls.begin(question, goes_on=goes_on)
+            decision = yield from self._decided(asked, arguments, details, goes_on)
+            if decision is None or (decision.allowed and self.memory.calls.is_made(asked.tool_call_id)):
+                continue  # as the service has told
+            return decision
+
+    def _decided(
+        self, asked: Question, arguments: Mapping[str, Any], details: CallDetails, goes_on: bool
+    ) -> Flow[ToolDecision | None]:
+        """What comes of a question; None where another call has its id."""
+        wait = seconds_to_wait(details.get("wait", True))
+        known: ToolDecision | None = None
+        is_said = False
+        try:
+            try:
+                call = AskedCall.of(self.memory, asked, _metadata(details))
+            except _UNTELLABLE as error:
+                known = _untold(asked, error)
+                return known
+            known, is_said = yield from self.core.deciding.decide(call)
+            if is_said and known.waiting and wait != 0:
+                known = yield from self.core.deciding.wait(known, wait)
+                self.memory.learn(asked, known)
+            if known.approval_id and known.allowed and not _same(arguments, details, asked.payload):
+                known = asked.without_answer("invalid", "its arguments changed while it waited for approval")
+            return known
+        except TakenCallId:
+            self.memory.calls.is_another(asked)
+            return None
+        finally:
+            self.memory.calls.end(asked, known, goes_on=goes_on and is_said)
 
     def waiting(self, decision: ToolDecision, seconds: float | None) -> Flow[ToolDecision]:
         """The flow behind `wait`."""
-        return (yield from self.core.deciding.wait(decision, seconds)) if decision.waiting else decision
+        if decision.waiting:
+            decision = yield from self.core.deciding.wait(decision, seconds)
+            if decision.allowed:
+                self.memory.calls.may_run(decision.tool_call_id)
+        return decision
 
     def guard(self, function: Any = None, **how: Unpack[GuardDetails]) -> Any:
         """Decorate a tool: each call is asked about, waited for, made, and reported; it raises Refused when
@@ -245,5 +285,9 @@ def _payload(arguments: Mapping[str, Any], details: CallDetails) -> str:
 def _same(arguments: Mapping[str, Any], details: CallDetails, payload: str) -> bool:
     try:
         return _payload(arguments, details) == payload
-    except (ValueError, TypeError, RecursionError):
+    except _UNTELLABLE:
         return False
+
+
+def _untold(question: Question, error: Exception) -> ToolDecision:
+    return question.without_answer("invalid", f"its arguments cannot be told exactly: {error}")

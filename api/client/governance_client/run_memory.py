@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, Final
@@ -20,12 +20,106 @@ from governance_client.journal import OfflineJournal
 MOST_REFUSED: Final = 10_000
 """Of a run, two for each call that was refused; one with more is refused everything while the service is
 away."""
-MOST_MADE: Final = 10_000
-"""Calls that are known to have been made; of a run with more the oldest are not."""
-MOST_ALIKE: Final = 50
-"""Executions of the same call under the same id whose decisions are found again after a restart."""
 _REMEMBERED: Final = frozenset(("blocked", "rejected", "expired", "cancelled", "awaiting_approval"))
 _STOPPING: Final = frozenset(("halted", "unauthorized"))
+MOST_KNOWN: Final = 10_000
+"""Calls that are known to have been made, or to go on; of a run with more the oldest are not."""
+MOST_ALIKE: Final = 50
+"""Executions of the same call under the same id whose decisions are found again after a restart."""
+_OPEN: Final = frozenset(("awaiting_approval", "unavailable", "unauthorized"))
+"""What may be said of a call that a person can still decide."""
+
+
+class RunCalls:
+    """Which call of a run a question is about: the id that it is asked under; used from any thread.
+
+    Models number their calls as they like: anew in each answer, the same number twice, or another call under
+    a number that was used. INVARIANT: one decision is for one execution of one call. A question that its own
+    id cannot be for - that call has completed, is going on, or is another one - is asked under an id that
+    follows from it, so that its decision and approval are found again after a restart, as under its own.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._made: OrderedDict[str, None] = OrderedDict()
+        """Ids of calls that have completed."""
+        self._going: OrderedDict[str, str] = OrderedDict()
+        """Ids of calls that are asked about or run, and those that they were given."""
+        self._first: OrderedDict[str, str] = OrderedDict()
+        """Of the ids that were given, the call that each is for."""
+        self._left: OrderedDict[str, list[str]] = OrderedDict()
+        """By what they do, the ids of calls that a person may still decide, and nobody waits for."""
+
+    def begin(self, question: Question, *, goes_on: bool = False) -> Question:
+        """The question under the id to ask it under; it is going on from now. With `goes_on` it may be one
+        of the same call that nobody waits for any more."""
+        with self._lock:
+            name = (self._take(question) if goes_on else None) or self._name(question)
+            _keep(self._going, name, question.tool_call_id)
+        return replace(question, tool_call_id=name)
+
+    def end(self, asked: Question, decision: ToolDecision | None, *, goes_on: bool = False) -> None:
+        """What was known when the question was over; a call that may run goes on until its outcome."""
+        with self._lock:
+            if decision is not None and decision.allowed:
+                return
+            self._going.pop(asked.tool_call_id, None)
+            if goes_on and decision is not None and decision.approval_id and decision.status in _OPEN:
+                same = _hex(_same(asked))
+                _keep(self._left, same, [*self._left.get(same, ()), asked.tool_call_id])
+
+    def may_run(self, tool_call_id: str) -> None:
+        """A person has said yes to a call that nobody was asking about just then."""
+        with self._lock:
+            self._going.setdefault(tool_call_id, tool_call_id)
+
+    def is_another(self, question: Question) -> None:
+        """The id of a question is that of another call."""
+        with self._lock:
+            _keep(self._first, question.tool_call_id, "")
+
+    def completed(self, tool_call_id: str) -> None:
+        """Which spends the decision of a call."""
+        with self._lock:
+            self._going.pop(tool_call_id, None)
+            _keep(self._made, tool_call_id, None)
+
+    def stopped(self, tool_call_id: str) -> None:
+        """A call has failed, or was not made: it may be tried again."""
+        with self._lock:
+            self._going.pop(tool_call_id, None)
+
+    def is_made(self, tool_call_id: str) -> bool:
+        with self._lock:
+            return tool_call_id in self._made
+
+    def meant(self, given: str) -> str:
+        """The id of the call that is meant by the one that was given: of those that go on, the first."""
+        with self._lock:
+            return next((name for name, own in self._going.items() if own == given), given)
+
+    # With the lock --------------------------------------------------------------------------------
+
+    def _take(self, question: Question) -> str | None:
+        """One that was left."""
+        same = _hex(_same(question))
+        left = self._left.pop(same, [])
+        if len(left) > 1:
+            _keep(self._left, same, left[1:])
+        return left[0] if left else None
+
+    def _name(self, question: Question) -> str:
+        own = question.tool_call_id
+        alike = _hex(f"{own}\n{_same(question)}")
+        first = self._first.get(own)
+        if first is None:
+            _keep(self._first, own, first := alike)
+        names = (f"call-{alike}-{number}" for number in range(2, MOST_ALIKE + 1))
+        free = (each for each in _one_and(own if first == alike else None, names) if self._is_free(each))
+        return next(free, f"call-{new_id()}")
+
+    def _is_free(self, name: str) -> bool:
+        return name not in self._made and name not in self._going
 
 
 @dataclass(slots=True, eq=False)
@@ -42,8 +136,7 @@ class ClientRunMemory:
     refused: OrderedDict[bytes, ToolDecision] = field(default_factory=OrderedDict)
     beyond: ToolDecision | None = None
     """One refusal of those that are not remembered."""
-    made: OrderedDict[str, None] = field(default_factory=OrderedDict)
-    """Ids of calls that have completed."""
+    calls: RunCalls = field(default_factory=RunCalls)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -54,27 +147,6 @@ class ClientRunMemory:
     def behind(self) -> tuple[str, ...]:
         """The run's own id, and before it those whose reports must be known before its own."""
         return (*(each for each in self.named if each not in self.line), *self.line)
-
-    def was_made(self, tool_call_id: str) -> None:
-        """A call has completed, which spends its decision; one that has failed may be tried again."""
-        with self.lock:
-            self.made[tool_call_id] = None
-            if len(self.made) > MOST_MADE:
-                self.made.popitem(last=False)
-
-    def unspent(self, question: Question) -> Question:
-        """The question under its own id or, where that call was made, under one that follows from the call.
-
-        INVARIANT: one decision is for one execution: some models number their calls anew each time. And the
-        approval of each is found again after a restart.
-        """
-        with self.lock:
-            if question.tool_call_id not in self.made:
-                return question
-            alike = _digest(f"{question.tool_call_id}\n{question.tool}\n{question.payload}").hex()
-            names = (f"call-{alike}-{number}" for number in range(2, MOST_ALIKE + 1))
-            name = next((each for each in names if each not in self.made), f"call-{new_id()}")
-        return replace(question, tool_call_id=name)
 
     def learn(self, question: Question, decision: ToolDecision) -> None:
         """Remember what the service has said."""
@@ -133,3 +205,24 @@ def _called(memory: ClientRunMemory, question: Question, metadata: Mapping[str, 
     about = {"toolCallId": question.tool_call_id, "toolName": question.tool}
     written = {"inputPayload": question.payload}
     return event("tool.called", memory.behind, memory.agent_id, {**about, **metadata}, written)
+
+
+def _one_and(first: str | None, others: Iterator[str]) -> Iterator[str]:
+    if first is not None:
+        yield first
+    yield from others
+
+
+def _same(question: Question) -> str:
+    return f"{question.tool}\n{question.payload}"
+
+
+def _keep(memory: OrderedDict[str, Any], name: str, value: Any) -> None:
+    memory[name] = value
+    memory.move_to_end(name)
+    if len(memory) > MOST_KNOWN:
+        memory.popitem(last=False)
+
+
+def _hex(text: str) -> str:
+    return _digest(text).hex()

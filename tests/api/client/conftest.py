@@ -94,6 +94,11 @@ def pending(service: Served, run_id: str, seconds: float = 60) -> dict[str, Any]
     return until(lambda: next((each for each in _waiting(service) if each["runId"] == run_id), None), seconds)
 
 
+def all_pending(service: Served, run_id: str) -> list[dict[str, Any]]:
+    """The approvals of a run that wait by now."""
+    return [each for each in _waiting(service) if each["runId"] == run_id]
+
+
 def _waiting(service: Served) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = service.call(
         "reviewer", "GET", "/v1/approvals?status=pending&limit=1000"

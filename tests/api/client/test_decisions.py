@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from governance_client import ClientSettings, Governance, Refused, ToolDecision
+from governance_client import AgentRun, AsyncGovernance, ClientSettings, Governance, Refused, ToolDecision
 
-from tests.api.client.conftest import Ask, Told, pending, run_of
+from tests.api.client.conftest import Ask, Told, all_pending, pending, run_of, until
 from tests.harness.running_service import Served
 
 
@@ -63,9 +64,11 @@ def test_a_restarted_agent_finds_its_approval(ask: Ask, told: Told, service: Ser
     service.call("reviewer", "POST", f"/v1/approvals/{before.approval_id}/approve", {})
     after = ask(told(), "pay", {"amount": 7}, run_id=run_id, **same)
     assert (after.allowed, after.approval_id) == (True, before.approval_id)
-    changed = ask(told(), "pay", {"amount": 8}, run_id=run_id, **same)
-    assert (changed.status, changed.allowed) == ("invalid", False)
-    assert len(run_of(service, run_id)["toolCalls"]) == 1
+    changed = ask(told(), "pay", {"amount": 8}, run_id=run_id, wait=False, **same)
+    assert changed.waiting and changed.approval_id != before.approval_id
+    again = ask(told(), "pay", {"amount": 8}, run_id=run_id, wait=False, **same)
+    assert again.waiting and again.approval_id == changed.approval_id
+    assert len(run_of(service, run_id)["toolCalls"]) == 2
 
 
 def test_a_call_that_has_completed_has_spent_its_approval(told: Told, service: Served) -> None:
@@ -81,6 +84,98 @@ def test_a_call_that_has_completed_has_spent_its_approval(told: Told, service: S
         assert again.waiting and again.approval_id != first.approval_id
         assert again.tool_call_id != "call_0"
         assert run.check("list", {}, tool_call_id="call_0").allowed
+
+
+@pytest.mark.parametrize("before", ["blocked", "failed", "made", "held"])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_another_call_under_the_same_id_is_decided_as_its_own(
+    told: Told, service: Served, before: str, restarts: bool
+) -> None:
+    """Nothing of the first one counts for it, and it stays found under that id."""
+    run_id = service.ids("run")
+
+    def process(run: AgentRun) -> list[ToolDecision]:
+        same: Any = {"tool_call_id": "call_0", "wait": False}
+        decisions = [run.check("list", {}, **same), run.check("pay", {"amount": 9}, **same)]
+        run.completed(decisions[0], "found")
+        return [*decisions, run.check("delete", {}, **same)]
+
+    with Governance(told()) as governance, governance.run("a task", run_id=run_id) as run:
+        tool = {"blocked": "delete", "held": "pay"}.get(before, "fetch")
+        first = run.check(tool, {"amount": 1}, tool_call_id="call_0", wait=False)
+        if before == "failed":
+            run.failed(first, "no")
+        elif before == "made":
+            run.completed(first, "done")
+        run.pause()
+        found = [] if restarts else process(run)
+    if restarts:
+        with Governance(told()) as governance, governance.run(run_id=run_id) as run:
+            found = process(run)
+    assert [each.status for each in found] == ["allowed", "awaiting_approval", "blocked"]
+    assert len({each.tool_call_id for each in (first, *found)}) == 4
+    calls = {each["toolCallId"]: each for each in run_of(service, run_id)["toolCalls"]}
+    assert calls[found[0].tool_call_id]["completion"] == "completed" and len(calls) == 4
+    assert not any(each["flags"] for each in calls.values())
+    service.call("reviewer", "POST", f"/v1/approvals/{found[1].approval_id}/approve", {})
+    with Governance(told()) as governance, governance.run(run_id=run_id) as run:
+        decision = run.check("pay", {"amount": 9}, tool_call_id="call_0")
+        assert (decision.allowed, decision.approval_id) == (True, found[1].approval_id)
+
+
+def test_an_outcome_by_the_id_that_was_given_is_of_the_call_that_goes_on(told: Told, service: Served) -> None:
+    with Governance(told()) as governance, governance.run("a task") as run:
+        assert not run.check("delete", {}, tool_call_id="call_0").allowed
+        for number in range(2):
+            assert run.check("list", {"number": number}, tool_call_id="call_0").allowed
+            run.completed("call_0", number)
+    calls = run_of(service, run.run_id)["toolCalls"]
+    assert [each["completion"] for each in calls] == [None, "completed", "completed"]
+    assert not any(each["flags"] for each in calls)
+
+
+def test_the_same_call_twice_at_once_needs_two_approvals(told: Told, service: Served) -> None:
+    """Some models give two calls of one answer the same id."""
+
+    def tasks(run_id: str) -> Future[list[ToolDecision]]:
+        async def both() -> list[ToolDecision]:
+            async with AsyncGovernance(told()) as governance, governance.run("a task", run_id=run_id) as run:
+                asked = (run.check("pay", {"amount": 7}, tool_call_id="call_0") for _ in range(2))
+                return await asyncio.gather(*asked)
+
+        return pool.submit(asyncio.run, both())
+
+    def threads(run_id: str) -> Future[list[ToolDecision]]:
+        def ask(run: AgentRun) -> ToolDecision:
+            return run.check("pay", {"amount": 7}, tool_call_id="call_0")
+
+        def both() -> list[ToolDecision]:
+            with Governance(told()) as governance, governance.run("a task", run_id=run_id) as run:
+                return list(pool.map(ask, [run, run]))
+
+        return pool.submit(both)
+
+    with ThreadPoolExecutor(4) as pool:
+        for ways in (threads, tasks):
+            run_id = service.ids("run")
+            asked = ways(run_id)
+            until(lambda run_id=run_id: len(all_pending(service, run_id)) == 2)
+            one, other = all_pending(service, run_id)
+            service.call("reviewer", "POST", f"/v1/approvals/{one['approvalId']}/approve", {})
+            service.call("reviewer", "POST", f"/v1/approvals/{other['approvalId']}/reject", {})
+            assert sorted(each.status for each in asked.result(60)) == ["allowed", "rejected"]
+
+
+def test_a_call_that_was_allowed_is_another_one_until_it_is_over(told: Told, service: Served) -> None:
+    with Governance(told()) as governance, governance.run("a task") as run:
+        details: Any = {"tool_call_id": "call_0", "wait": False}
+        waiting = run.check("pay", {}, **details)
+        service.call("reviewer", "POST", f"/v1/approvals/{waiting.approval_id}/approve", {})
+        assert run.wait(waiting).allowed
+        meanwhile = run.check("pay", {}, **details)
+        assert meanwhile.waiting and meanwhile.approval_id != waiting.approval_id
+        run.postponed("call_0")
+        assert run.check("pay", {}, **details).approval_id == waiting.approval_id
 
 
 def test_a_restarted_agent_knows_what_it_has_made(ask: Ask, told: Told, service: Served) -> None:

@@ -340,6 +340,7 @@ def _making(run: RunCore, decision: ToolDecision) -> Iterator[list[ToolMessage |
         with run.current():
             yield made
     except GraphBubbleUp:
+        run.postponed(decision)
         raise
     except BaseException as error:
         run.failed(decision, error)

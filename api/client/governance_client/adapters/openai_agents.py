@@ -76,8 +76,9 @@ class GovernedRunner:
         self._governance = governance
         self._waits = approvals == "wait"
         self._ungoverned = frozenset(ungoverned)
-        self._decided: dict[tuple[str, ...], ToolDecision] = {}
-        """Calls that may run and have not begun, by all that they are: a model may give two the same id."""
+        self._decided: dict[tuple[str, ...], list[ToolDecision]] = {}
+        """Calls that may run and have not begun, by all that they are: a model may give two the same id, and
+        may want one twice."""
         self._runs: OrderedDict[str, str] = OrderedDict()
         """The runs of calls, answers and conversations, by their ids."""
         self._held: dict[tuple[str, str | None], Schema] = {}
@@ -178,6 +179,7 @@ class GovernedRunner:
         call: Any = item.raw_item
         schema = self._held[item.agent.name, item.tool_name]
         decision = await self._ask(run, call.name, call.arguments, call.call_id, wait=True, schema=schema)
+        run.postponed(decision)
         if decision.allowed:
             state.approve(item)
         else:
@@ -243,12 +245,15 @@ class GovernedRunner:
             decision = await self._ask(run, tool, arguments, call_id, wait=wait, schema=schema)
             if not decision.allowed:
                 return decision
-            self._decided[key] = decision
-        return self._decided[key]
+            self._decided.setdefault(key, []).append(decision)
+        return self._decided[key][0]
 
     def take(self, tool: str, arguments: str, call_id: str) -> None:
         """A call begins; its decision holds for nothing else."""
-        self._decided.pop(_call(_current(), tool, arguments, call_id), None)
+        key = _call(_current(), tool, arguments, call_id)
+        decided = self._decided.pop(key, [])
+        if len(decided) > 1:
+            self._decided[key] = decided[1:]
 
     async def _ask(
         self, run: RunCore, tool: str, arguments: str, call_id: str, *, wait: bool, schema: Schema
@@ -335,6 +340,7 @@ class _Invocation:
             run.failed(decision, error)
             raise
         if _is_interrupted(context):
+            run.postponed(decision)
             return output
         if getattr(context, _FAILED, False):
             run.failed(decision, str(output))

@@ -153,6 +153,7 @@ class Governed(AbstractCapability[Any]):
         try:
             output = await handler(args)
         except (ApprovalRequired, CallDeferred):
+            run.postponed(decision)
             raise
         except BaseException as error:
             run.failed(decision, error)

@@ -304,4 +304,5 @@ def test_a_decision_is_of_its_own_call_though_another_has_its_id(place: Place) -
 
     look, again, wire, other = governed(place, job)
     assert look.allowed and again is look
-    assert (wire.status, other.status) == ("invalid", "invalid")
+    assert (wire.status, other.status) == ("blocked", "allowed")
+    assert len({look.tool_call_id, wire.tool_call_id, other.tool_call_id}) == 3
