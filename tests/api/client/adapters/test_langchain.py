@@ -20,7 +20,13 @@ from pydantic import BaseModel
 
 from tests.api.client.adapters import langchain_driver
 from tests.api.client.adapters.driver import DONE, MODEL, TASK, Script, Tools
-from tests.api.client.adapters.langchain_driver import CONFIG, INPUT, ScriptedChatModel
+from tests.api.client.adapters.langchain_driver import (
+    CONFIG,
+    INPUT,
+    LangChain,
+    LangChainInThreads,
+    ScriptedChatModel,
+)
 from tests.api.client.adapters.place import Place
 
 WIRE: Script = [[("wire", {"to": "mallory"})]]
@@ -197,6 +203,28 @@ def test_two_calls_of_one_node_keep_their_answers_apart(place: Place) -> None:
 
     assert within(place, job)["messages"][-1].content == DONE
     assert ran == ["now", "paid"]
+
+
+@pytest.mark.parametrize("verbs", [("approve", "reject"), ("approve", "approve")])
+@pytest.mark.parametrize("driver", [LangChain(), LangChainInThreads()], ids=lambda driver: driver.name)
+def test_the_same_call_twice_under_one_id_is_decided_twice(
+    place: Place, tools: Tools, driver: LangChain, verbs: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other SDKs refuse such an answer of a model, or make its calls one after another."""
+    monkeypatch.setattr(langchain_driver, "call_id", lambda step, at: "call_0")
+
+    async def people() -> None:
+        waiting = await place.waiting(2)
+        for verb, approval in zip(verbs, waiting, strict=True):
+            path = f"/v1/approvals/{approval['approvalId']}/{verb}"
+            await asyncio.to_thread(place.service.call, "reviewer", "POST", path, {})
+
+    within(
+        place,
+        lambda governance: asyncio.gather(driver.run(governance, [[*PAY[0], *PAY[0]]], tools), people()),
+    )
+    assert tools.ran == [PAY[0][0]] * verbs.count("approve")
+    assert not any(call["flags"] for call in place.run()["toolCalls"])
 
 
 def test_a_no_counts_in_another_process_though_the_call_has_the_id_of_one_that_was_made(

@@ -293,6 +293,19 @@ def test_a_tool_that_can_be_asked_about_is_whatever_it_is_called(place: Place, t
     assert (on_record["toolName"], on_record["status"]) == ("web_search", "allowed")
 
 
+@pytest.mark.parametrize("verb", ["approve", "reject"])
+def test_the_same_call_twice_under_one_id_runs_as_often_as_it_was_approved(
+    place: Place, tools: Tools, verb: str
+) -> None:
+    async def job(runner: GovernedRunner) -> Any:
+        going = runner.run(agent(tools, PAY + PAY), TASK, run_config=UNTRACED)
+        return (await asyncio.gather(going, place.person(verb)))[0]
+
+    governed(place, job)
+    assert len(tools.ran) == (verb == "approve")
+    assert not any(call["flags"] for call in place.run()["toolCalls"])
+
+
 def test_a_decision_is_of_its_own_call_though_another_has_its_id(place: Place) -> None:
     async def job(runner: GovernedRunner) -> Any:
         async with place.governance() as governance, governance.run(TASK):
