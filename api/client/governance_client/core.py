@@ -197,7 +197,10 @@ class _Forking:
     def in_child(self) -> None:
         self._one_at_a_time, self._held = threading.Lock(), []
         for core in list(_living):
-            core.after_fork()
+            try:
+                core.after_fork()
+            except Exception:  # which must not leave the others as their parent had them
+                log.exception("a client cannot go on after a fork")
 
 
 _forking: Final = _Forking()

@@ -102,8 +102,9 @@ class ReportQueue:
         flights = set(other._flying.values())
         reports = [report for flight in flights for report in flight.reports]
         reports += [report for pending in other._pending.values() for report in pending]
-        for report in sorted(reports, key=lambda report: report.number):
-            self._append(report.event, None if report.settled is None else _kept_there)
+        with self._lock:
+            for report in sorted(reports, key=lambda report: report.number):
+                self._append(report.event, None if report.settled is None else _kept_there)
 
     def hold(self) -> None:
         """Nothing changes until `let_go`."""

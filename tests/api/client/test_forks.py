@@ -22,7 +22,9 @@ import os, sys
 from governance_client import Governance, core
 core.LINGER_SECONDS = 600.0  # nothing is told in the background
 run = Governance.from_env().run("a task", run_id=sys.argv[1]).begin()
-run.completed(run.check("fetch", {}), sys.argv[2].replace("NUL", chr(0)))
+decision = run.check("fetch", {})
+run.report("custom.note", {"text": "the output is not the only thing that waits"})
+run.completed(decision, sys.argv[2].replace("NUL", chr(0)))
 if child := os.fork():
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     run.end()  # which tells all of it once more
