@@ -25,9 +25,9 @@ MOST_YIELDED: Final = 1_000
 
 class GuardDetails(TypedDict, total=False):
     """What may be said of a tool. `tool` is its name, if it is not the function's. `action_hint`: what kind
-        of action it is (`read`, `list`, ...). `annotations`: those of MCP. `wait`: how long people are waited
-    or so many seconds; the
-        same call again in the run then finds the approval that nobody has waited for."""
+    of action it is (`read`, `list`, ...). `annotations`: those of MCP. `wait`: how long people are waited
+    for: True (the default) as long as it takes, False not at all, or so many seconds; the same call again in
+    the run then finds the approval that nobody has waited for."""
 
     tool: str
     action_hint: str
