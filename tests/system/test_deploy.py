@@ -23,6 +23,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from api import settings
+from api.cli.commands.serve import KEEP_ALIVE
 from api.health.exposition import NOTHING_STORED, exposition
 from api.http.exchange import encode_cursor
 from tests.harness.application import PASSWORD
@@ -138,6 +139,16 @@ def test_agents_and_people_get_through(proxy: Proxy) -> None:
     assert proxy.http.get("/overview").status_code == 200
     encoded = proxy.http.get("/v1/runs/a%2Fb", headers={"X-API-Key": KEY})
     assert "`a/b`" in encoded.json()["detail"], "an encoded slash stays one"
+
+
+def test_a_proxy_ends_an_idle_connection_before_the_service_does() -> None:
+    """A POST on one that ends meanwhile is not sent again: 75 seconds made it 502 behind Caddy, 1 of 180."""
+    nginx, go_and_traefik, caddy = 60, 90, 120
+    assert max(nginx, go_and_traefik, caddy) < KEEP_ALIVE
+    for page, said in (("Caddyfile", "keepalive"), ("nginx.conf", "keepalive_timeout")):
+        assert not re.search(rf"\b{said}\b\s+\d+(?:s|m)", text(page)), "it says nothing else"
+    guide = PAGE.read_text(encoding="utf-8")
+    assert f"less than the {KEEP_ALIVE} seconds" in " ".join(guide.split())
 
 
 def test_metrics_stay_inside(proxy: Proxy) -> None:

@@ -53,7 +53,9 @@ FLAGS: Final = {
 
 GRACE: Final = 15
 """Seconds that requests under way have to finish when the service is told to stop."""
-KEEP_ALIVE: Final = 75
+KEEP_ALIVE: Final = 150
+"""Seconds that an idle connection stays open: longer than proxies keep theirs (nginx 60, Go's and Traefik 90,
+Caddy 120), or a request that they send just when it ends is 502, and never comes."""
 TAKEN_TOGETHER: Final = 16
 """New connections in one round of the event loop."""
 FEWEST_FILES: Final = 128
