@@ -13,6 +13,7 @@ from api.context import Context
 from api.http import bodies
 from api.http.exchange import Reply, Values
 from api.ingestion.authzen import (
+    SAME_SECONDS,
     Evaluation,
     Place,
     a_day_after,
@@ -114,6 +115,15 @@ class AccessQuery(NamedTuple):
             return digest.partition(":")[0] == asked and is_said(asserted, evaluation)
 
         return await self.done(is_same)
+
+    async def is_of_before(self, said: Mapping[str, Any]) -> bool:
+        """Whether the request id was that of a call so long ago that it is asked again, and not sent again.
+        What a person has decided counts for as long as it does by the name of its approval."""
+        if (approval_id := said.get("approvalId")) is None:
+            return bool(said["decidedAt"] < clock.iso(self.context.clock() - SAME_SECONDS))
+        approval = await self.approval(approval_id)
+        resolved = None if approval is None else approval["resolvedAt"]
+        return resolved is not None and a_day_after(resolved) < self.now
 
     def without_headers(self) -> AccessQuery:
         """The same words, as if no request id had been sent with them."""

@@ -28,7 +28,6 @@ from api.ingestion.authzen import (
     bad_request,
     begins_under_another,
     each_of,
-    is_of_before,
     task_of,
 )
 from api.ingestion.event import Answer, Incoming, Line
@@ -164,7 +163,7 @@ async def _answered(
                 "tool_call_conflict",
                 "the call of this `toolCallId` was asked about with another `subject`, `action` or `context`",
             )
-    elif is_of_before(said, context.clock()):
+    elif await query.is_of_before(said):
         event, coming = await _asked(query.without_headers(), evaluation, number)
         said = _decode((await context.intake.answer_of(coming)).content)
     return await _decision(query, said, event)

@@ -198,11 +198,6 @@ def _wrong(pointer: str, message: str) -> ApiError:
 # Answers ------------------------------------------------------------------------------------------
 
 
-def is_of_before(said: dict[str, Any], now: float) -> bool:
-    """Whether the request id was that of a call so long ago that it is asked again, and not sent again."""
-    return "approvalId" not in said and bool(said["decidedAt"] < clock.iso(now - SAME_SECONDS))
-
-
 def task_of(approval: dict[str, Any], requests: str, frontend: str) -> dict[str, Any]:
     """The task handle of an approval, and its result once it is approved; `requests` is the address of those
     of access."""
