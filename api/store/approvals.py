@@ -256,8 +256,8 @@ def _finish(
 
     `blocked_reason` None means that the call is allowed. `row` holds the new state afterwards.
     """
-    if status == "approved":
-        run_values.vouch(transaction, row.run_no, row.call_no)
+    approves = status == "approved"
+    values = run_values.named_by_approving(transaction, row.run_no, row.call_no) if approves else None
     given = kept_steps(steps) or row.given
     ended = status, transaction.at, resolved_by, actor, decision_reason, given
     if not transaction.store.rows(_END, (*ended, row.approval_id, row.given or "")):
@@ -265,6 +265,8 @@ def _finish(
         row.__data__.update(fresh.__data__)
         return False
     row.status, row.resolved_at, row.resolved_by, row.actor, row.decision_reason, row.given = ended
+    if values is not None:
+        run_values.vouch(transaction, row.run_no, values)
     call_status = "allowed" if blocked_reason is None else "blocked"
     transaction.store.change(_DECIDE, (call_status, call_reason, blocked_reason, row.call_no))
     _tell_end(transaction, row, call_status, [step["actor"] for step in steps or ()])

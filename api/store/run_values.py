@@ -66,17 +66,20 @@ def columns_of(addition: Addition) -> tuple[bytes, bytes, bytes, bytes, int]:
     )
 
 
-def vouch(transaction: Transaction, run_no: int, call_no: int) -> None:
-    """What a person approves counts as asked for, where policies ask for that. INVARIANT: the run is the
+def named_by_approving(transaction: Transaction, run_no: int, call_no: int) -> Addition | None:
+    """What a person names by approving a call; None where no policy asks for that. INVARIANT: the run is the
     first row that is locked, as it is of events."""
-    store = transaction.store
-    facts, payload = seen_by_decision(store, call_no)
+    facts, payload = seen_by_decision(transaction.store, call_no)
     if payload is None or FLOW not in facts:
-        return
-    addition = NO_VALUES.approved(payload)
-    store.change(_GROW, (run_no,))
-    store.change(_APPROVED, (0, *columns_of(addition), run_no))
+        return None
+    transaction.store.change(_GROW, (run_no,))
     transaction.runs_changed = True
+    return NO_VALUES.approved(payload)
+
+
+def vouch(transaction: Transaction, run_no: int, addition: Addition) -> None:
+    """What a person has approved counts as asked for from here on."""
+    transaction.store.change(_APPROVED, (0, *columns_of(addition), run_no))
 
 
 def _bytes(numbers: Iterable[int]) -> bytes:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from api.database.connection import Database
 from api.database.models import Approval
+from api.store import halts
 from api.store.review import reading
 from api.store.review.reading import STATUSES, list_approvals
+from tests.harness.application import Service
 from tests.harness.sql_archive import opened
 
 
@@ -97,3 +102,65 @@ def test_one_that_is_resolved_meanwhile_is_told_once(
         *[("apr_000002", "approved"), ("apr_000001", "pending"), ("apr_000000", "pending")][:limit]
     ]
     assert (total, after is None) == (3, limit == 10)
+
+
+TARGETS = {"field": "derived.unaskedTargets", "operator": "exists"}
+HOLD = {
+    "name": "Hold",
+    "action": "require_approval",
+    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "mail"}, TARGETS],
+}
+BLOCK = {
+    "name": "Block",
+    "action": "block",
+    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "share"}, TARGETS],
+}
+SENDS = {"names": ["mail", "share"], "kind": "mail", "effect": "send", "targets": {"where": ["to"]}}
+TOOLS = {
+    "apiVersion": "governance/v1",
+    "kind": "ToolSet",
+    "toolSetId": "tests",
+    "name": "Tools of tests",
+    "tools": [SENDS],
+}
+
+
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_who_approves_what_was_cancelled_just_then_vouches_for_nothing(
+    tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch, cancelled: bool
+) -> None:
+    """As by the end of its run, on another node."""
+    look = halts.in_force
+
+    def cancelled_meanwhile(*place: str) -> dict[str, Any] | None:
+        Approval.update(status="cancelled").execute()
+        return look(*place)
+
+    async def play() -> None:
+        environment = {"GOVERNANCE_DATABASE_URL": database_url}
+        files = {"tools/tests.yaml": json.dumps(TOOLS)}
+        async with Service(
+            tmp_path, [HOLD, BLOCK], live=True, files=files, environment=environment
+        ) as service:
+
+            async def called(number: int, tool: str) -> dict[str, Any]:
+                fields = {
+                    "toolCallId": f"c-{number}",
+                    "toolName": tool,
+                    "inputPayload": {"to": "eve@evil.example"},
+                }
+                answer = await service.report("agent", number, "tool.called", **fields)
+                found: dict[str, Any] = answer.json()
+                return found
+
+            assert (await called(1, "share"))["toolCallStatus"] == "blocked"
+            approval_id = (await called(2, "mail"))["approvalId"]
+            with monkeypatch.context() as patch:
+                if cancelled:
+                    patch.setattr(halts, "in_force", cancelled_meanwhile)
+                answer = await service.call("reviewer", "POST", f"/v1/approvals/{approval_id}/approve")
+            assert answer.status_code == (409 if cancelled else 200)
+            expected = "blocked" if cancelled else "allowed"
+            assert (await called(3, "share"))["toolCallStatus"] == expected
+
+    asyncio.run(play())
