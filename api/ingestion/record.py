@@ -335,13 +335,15 @@ def _tell_when_free(batch: Batch, outcome: DecidedCall, matched: list[dict[str, 
 
 def _recorded_facts(caller: Caller, evaluated: Evaluated) -> str:
     """What the decision saw, as the column `facts` of the call has it: without the payload, which the stored
-    event has, and with `OF_THE_RUN` for the facts of the run, which its row has."""
+    event has, and with `OF_THE_RUN` for the facts of the run, which its row has. Those of a run that has told
+    nothing of itself yet, and may later, are its labels alone."""
     document = evaluated.call.document
     if len(document) == _PLAIN:
         return _key_alone(caller.key_id, caller.scopes)
     facts = {root: value for root, value in document.items() if root not in IN_THE_EVENT}
     if run := facts.get("run"):
-        facts["run"] = OF_THE_RUN
+        if run.keys() != {LABELS}:
+            facts["run"] = OF_THE_RUN
         if LABELS in run:
             facts[LABELS] = run[LABELS]
     if (memory := facts.pop(BEFORE, None)) is not None:

@@ -62,10 +62,10 @@ def facts_of_run(
 def whole(facts: dict[str, Any], run: dict[str, Any] | None) -> dict[str, Any]:
     """Facts of a call with those of its run in their place, if it refers to them; its labels are those of
     then, which the call's row has."""
-    if not refers(facts):
-        return facts
-    labels = {"labels": facts[LABELS]} if LABELS in facts else {}
     others = {name: value for name, value in facts.items() if name not in (LABELS, FLOW)}
+    if not refers(facts):
+        return others
+    labels = {"labels": facts[LABELS]} if LABELS in facts else {}
     return others | {"run": {**(run or {}), **labels} or None}
 
 

@@ -25,7 +25,7 @@ from engine.model import BEFORE, Policy, ToolCall
 
 _COLUMNS = (
     f"SELECT c.tool_call_id, c.tool_name, c.decided_at, c.facts, {BODY}, r.run_no, r.run_id, r.agent_id,"
-    " r.task, r.parent_run_id FROM tool_calls c JOIN runs r ON r.run_no = c.run_no"
+    " r.parent_run_id FROM tool_calls c JOIN runs r ON r.run_no = c.run_no"
     " WHERE c.organisation_id = ?"
 )
 
@@ -112,7 +112,7 @@ def _facts_of_runs(store: Database, numbers: list[int]) -> dict[int, dict[str, A
 def _call(
     store: Database, facts: dict[str, Any], run: dict[str, Any] | None, row: tuple[Any, ...]
 ) -> Recorded:
-    tool_call_id, tool_name, decided_at, _, body, run_no, run_id, agent_id, task, parent = row
+    tool_call_id, tool_name, decided_at, _, body, run_no, run_id, agent_id, parent = row
     metadata, size = msgspec.json.decode(bytes(body)).get("metadata") or {}, len(body)
     document = {
         "toolName": tool_name,
@@ -124,6 +124,7 @@ def _call(
     }
     if (flow := facts.get(FLOW)) is not None:
         steps = msgspec.convert(flow["steps"], Steps)
+        task = (document.get("run") or {}).get("task")  # as far as it was told before the call
         load = partial(_values, store, run_no, flow["version"], task, parent)
         document[BEFORE] = RunMemory(flow["version"], steps, load=load)
     return Recorded(f"{run_id}/{tool_call_id}", clock.seconds(decided_at), ToolCall(document), size)
