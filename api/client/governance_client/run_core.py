@@ -194,6 +194,7 @@ class RunCore:
             return known
         except TakenCallId:
             self.memory.calls.is_another(asked)
+            known = asked.without_answer("invalid", "the run has another call under its id")
             return None
         finally:
             self.memory.calls.end(asked, known, goes_on=goes_on and is_said)

@@ -49,24 +49,35 @@ class RunCalls:
         """Of the ids that were given, the call that each is for."""
         self._left: OrderedDict[str, list[str]] = OrderedDict()
         """By what they do, the ids of calls that a person may still decide, and nobody waits for."""
+        self._taken = set[str]()
+        """Ids of such calls that are asked about once more."""
 
     def begin(self, question: Question, *, goes_on: bool = False) -> Question:
         """The question under the id to ask it under; it is going on from now. With `goes_on` it may be one
         of the same call that nobody waits for any more."""
         with self._lock:
-            name = (self._take(question) if goes_on else None) or self._name(question)
+            name = self._take(question) if goes_on else None
+            if name is None:
+                name = self._name(question)
+            else:
+                self._taken.add(name)
             _keep(self._going, name, question.tool_call_id)
         return replace(question, tool_call_id=name)
 
     def end(self, asked: Question, decision: ToolDecision | None, *, goes_on: bool = False) -> None:
-        """What was known when the question was over; a call that may run goes on until its outcome."""
+        """What was known when the question was over; a call that may run goes on until its outcome. One that
+        was left waiting for a person still is, where nothing else was said of it."""
         with self._lock:
+            name = asked.tool_call_id
+            was_left = name in self._taken
+            self._taken.discard(name)
             if decision is not None and decision.allowed:
                 return
-            self._going.pop(asked.tool_call_id, None)
-            if goes_on and decision is not None and decision.approval_id and decision.status in _OPEN:
+            self._going.pop(name, None)
+            is_open = was_left if decision is None else decision.status in _OPEN
+            if is_open and (was_left or (goes_on and decision is not None and decision.approval_id)):
                 same = _hex(_same(asked))
-                _keep(self._left, same, [*self._left.get(same, ()), asked.tool_call_id])
+                _keep(self._left, same, [*self._left.get(same, ()), name])
 
     def may_run(self, tool_call_id: str) -> None:
         """A person has said yes to a call that nobody was asking about just then."""
@@ -179,7 +190,7 @@ def _keys(question: Question) -> tuple[bytes, bytes]:
 
 
 def _digest(text: str) -> bytes:
-    return blake2b(text.encode(), digest_size=16).digest()
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

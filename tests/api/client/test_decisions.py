@@ -315,3 +315,13 @@ def test_refused_carries_the_decision(told: Told) -> None:
             guarded()
     assert refused.value.decision.status == "blocked"
     assert str(refused.value) == refused.value.decision.agent_message
+
+
+@pytest.mark.parametrize(
+    ("tool", "tool_call_id"), [("li\ud800st", None), ("list", "call \udfff")], ids=["tool", "id"]
+)
+def test_half_a_character_in_a_name_is_refused_and_raises_nothing(
+    ask: Ask, told: Told, tool: str, tool_call_id: str | None
+) -> None:
+    """A model writes names and ids as it likes, and JSON lets it."""
+    assert ask(told(), tool, {}, tool_call_id=tool_call_id).status == "invalid"

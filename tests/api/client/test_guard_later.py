@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from governance_client import AsyncGovernance, Governance, Refused, ToolDecision
+from governance_client.exchange import ClientRequest, Unreachable
 
 from tests.api.client.conftest import Told, all_pending, run_of
 from tests.harness.running_service import Served
@@ -87,6 +88,39 @@ def test_a_call_whose_waiting_was_cancelled_finds_its_approval(told: Told, servi
     run_id = service.ids("run")
     asyncio.run(agent(run_id))
     assert ran == [7, 7] and len(run_of(service, run_id)["toolCalls"]) == 2
+
+
+@pytest.mark.parametrize("how", ["away", "cancelled"])
+def test_a_call_that_was_left_waiting_is_not_lost_where_nobody_answers(
+    told: Told, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """It finds its approval again once somebody does: no second one is asked for."""
+
+    async def silent(request: ClientRequest) -> None:
+        if how == "away":
+            raise Unreachable("nobody is there")
+        await asyncio.sleep(60)
+
+    async def agent() -> None:
+        async with AsyncGovernance(told(decide_seconds=0.3)) as governance, governance.run("a task"):
+
+            @governance.guard(wait=False)
+            async def pay(amount: int) -> None:
+                raise AssertionError("nobody has said yes")
+
+            async def waiting() -> str | None:
+                with pytest.raises(Refused) as refused:
+                    await pay(7)
+                return refused.value.decision.approval_id
+
+            first = await waiting()
+            with monkeypatch.context() as patched:
+                patched.setattr(governance.core.driver, "_request_async", silent)
+                with pytest.raises((Refused, TimeoutError)):
+                    await asyncio.wait_for(pay(7), 60 if how == "away" else 0.1)
+            assert first is not None and await waiting() == first
+
+    asyncio.run(agent())
 
 
 class Later:
