@@ -11,6 +11,13 @@ from typing import Any, Final
 
 MOST_STEPS: Final = 100_000
 """Through values and schemas; a schema may be that of a server that nobody knows."""
+LETTERS: Final = 100
+"""Of a text that are a step."""
+_READ: Final = (
+    *("$ref", "additionalProperties", "allOf", "anyOf", "const", "default"),
+    *("items", "oneOf", "prefixItems", "properties", "required", "type"),
+)
+"""What of a schema says something here."""
 
 
 def completed(arguments: Mapping[str, Any], schema: Any) -> Mapping[str, Any]:
@@ -25,6 +32,8 @@ def completed(arguments: Mapping[str, Any], schema: Any) -> Mapping[str, Any]:
 class _Completion:
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root, self._left = root, MOST_STEPS
+        self._found: dict[str, Any] = {}
+        """By references."""
 
     def of(self, value: Any, schema: Any) -> Any:
         """A value as it is with the defaults of a schema."""
@@ -46,6 +55,7 @@ class _Completion:
         found = {name: self.of(each, declared.get(name, others)) for name, each in value.items()}
         for name, each in declared.items():
             if name not in found and "default" in (meant := self._plain(each)):
+                self._weigh(meant["default"])
                 found[name] = meant["default"]
         return found
 
@@ -64,6 +74,7 @@ class _Completion:
         if not declared and "object" not in kinds:
             return any(name in schema for name in ("allOf", "anyOf", "oneOf"))
         plain = {name: self._plain(each) for name, each in declared.items()}
+        self._weigh(schema.get("required"))
         needed = [name for name in _list(schema, "required") if "default" not in plain.get(name, {})]
         return (
             all(name in value for name in needed)
@@ -78,7 +89,7 @@ class _Completion:
         beside: dict[str, Any] = {}
         while isinstance(schema, Mapping):
             self._step()
-            beside = {**schema, **beside}
+            beside = {name: schema[name] for name in _READ if name in schema} | beside
             if "$ref" not in schema:
                 break
             schema = self._at(schema["$ref"])
@@ -86,20 +97,38 @@ class _Completion:
 
     def _at(self, reference: Any) -> Any:
         """What a reference within the schema means."""
+        reference = str(reference)
+        if reference not in self._found:
+            self._found[reference] = self._looked_up(reference)
+        return self._found[reference]
+
+    def _looked_up(self, reference: str) -> Any:
         found: Any = self._root
-        for name in str(reference).removeprefix("#").split("/")[1:]:
+        for name in reference.removeprefix("#").split("/")[1:]:
             name = name.replace("~1", "/").replace("~0", "~")
             found = found.get(name) if isinstance(found, Mapping) else None
-        return found if str(reference).startswith("#") else None
+        return found if reference.startswith("#") else None
 
-    def _step(self) -> None:
-        self._left -= 1
+    def _weigh(self, value: Any) -> None:
+        """Each part of it is a step, and each so many letters: many may lead to one that is large."""
+        parts = [value]
+        while parts:
+            each = parts.pop()
+            self._step(1 + len(each) // LETTERS if isinstance(each, str) else 1)
+            if isinstance(each, Mapping):
+                parts += [*each, *each.values()]
+            elif isinstance(each, list):
+                parts += each
+
+    def _step(self, steps: int = 1) -> None:
+        self._left -= steps
         if self._left < 0:
             raise ValueError("the schema of its arguments leads too far")
 
 
 def _is_told(name: str, schema: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
-    return "const" in schema and name in value
+    """A plain one: to compare objects and lists may take as long as a server likes."""
+    return name in value and isinstance(schema.get("const", ()), str | int | float | None)
 
 
 def _list(schema: Mapping[str, Any], name: str) -> list[Any]:

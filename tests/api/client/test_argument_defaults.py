@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any, Literal
 
 import pytest
@@ -105,6 +106,29 @@ def test_a_schema_that_says_nothing_adds_nothing(schema: Any) -> None:
 def test_a_schema_without_an_end_is_refused(schema: Any) -> None:
     with pytest.raises((ValueError, RecursionError)):
         completed({"a": 1}, schema)
+
+
+REFERENCES = {"properties": {f"a{number}": {"$ref": "#/$defs/0"} for number in range(300)}}
+
+
+@pytest.mark.parametrize(
+    "defs",
+    [
+        {
+            str(at): {"$ref": f"#/$defs/{at + 1}"} | dict.fromkeys(map(str, range(at * 100, at * 100 + 100)))
+            for at in range(900)
+        },
+        {"0": {"default": "x" * 100_000}},
+        {"0": {"default": [{"x": []}] * 10_000}},
+    ],
+    ids=["long way", "long text", "many parts"],
+)
+def test_what_many_arguments_lead_to_is_not_looked_at_without_end(defs: dict[str, Any]) -> None:
+    """A server that nobody knows may say little that is much to read."""
+    begun = time.monotonic()
+    with pytest.raises(ValueError, match="leads too far"):
+        completed({}, REFERENCES | {"$defs": defs})
+    assert time.monotonic() - begun < 20
 
 
 @settings(max_examples=300)
