@@ -46,9 +46,9 @@ class ServiceRun(Protocol):
     client: str | None
 
     async def check(
-        self, tool: str, arguments: dict[str, Any], tool_call_id: str, annotations: dict[str, Any] | None
+        self, tool: str, arguments: dict[str, Any], tool_call_id: str, definition: Definition
     ) -> ToolDecision:
-        """What the service says now."""
+        """What the service says now; `definition` is what the server says of the tool."""
 
     async def wait(self, decision: ToolDecision, seconds: float) -> ToolDecision:
         """The decision of a person, or as it is after so long."""
@@ -226,13 +226,7 @@ class Governor:
 
     async def _ask(self, call: ProxiedCall, tool_call_id: str) -> ToolDecision:
         definition = self.catalogue.get(call.name)
-        annotations = definition.get("annotations")
-        return await self.run.check(
-            self.tool_name(call.name),
-            call.arguments,
-            tool_call_id,
-            annotations if isinstance(annotations, dict) else None,
-        )
+        return await self.run.check(self.tool_name(call.name), call.arguments, tool_call_id, definition)
 
     # ---- while it is held ------------------------------------------------------------------------------
 

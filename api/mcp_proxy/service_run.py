@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from governance_client import AsyncAgentRun, AsyncGovernance, ClientRequest, ToolDecision, Unreachable
 
-from api.mcp_proxy.tools.definitions import Standing
+from api.mcp_proxy.tools.definitions import Definition, Standing
 from api.mcp_proxy.tools.proposal import standings
 
 END_SECONDS: Final = 3.0
@@ -40,10 +40,16 @@ class SessionRun:
         return self._governance.run(self._task, agent_id=self._agent_id, host=client).begin()
 
     async def check(
-        self, tool: str, arguments: dict[str, Any], tool_call_id: str, annotations: dict[str, Any] | None
+        self, tool: str, arguments: dict[str, Any], tool_call_id: str, definition: Definition
     ) -> ToolDecision:
+        annotations, schema = definition.get("annotations"), definition.get("inputSchema")
         decision = await self._run.check(
-            tool, arguments, tool_call_id=tool_call_id, annotations=annotations, wait=False
+            tool,
+            arguments,
+            tool_call_id=tool_call_id,
+            annotations=annotations if isinstance(annotations, dict) else None,
+            input_schema=schema if isinstance(schema, dict) else None,
+            wait=False,
         )
         return self._kept(decision)
 

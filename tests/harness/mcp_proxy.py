@@ -73,9 +73,9 @@ class ScriptedRun:
         """What the service says of definitions, by their digests."""
 
     async def check(
-        self, tool: str, arguments: dict[str, Any], tool_call_id: str, annotations: dict[str, Any] | None
+        self, tool: str, arguments: dict[str, Any], tool_call_id: str, definition: dict[str, Any]
     ) -> ToolDecision:
-        self.asked.append((tool, arguments, tool_call_id, annotations))
+        self.asked.append((tool, arguments, tool_call_id, definition.get("annotations")))
         return self._decision(self.now, tool, tool_call_id)
 
     async def wait(self, decision: ToolDecision, seconds: float) -> ToolDecision:

@@ -129,6 +129,29 @@ def test_policies_see_the_servers_name_the_annotations_and_the_task(service: Ser
     asyncio.run(told())
 
 
+def test_defaults_that_the_server_declares_are_asked_about(service: Served, tmp_path: Path) -> None:
+    """What is passed on is what the client wrote; a schema without an end lets nothing through."""
+    tools = [
+        tool("echo", inputSchema={"properties": {"force": {"default": "yes"}}}),
+        tool("lead", inputSchema={"$ref": "#"}),
+    ]
+
+    async def told() -> None:
+        async with proxied(tmp_path, service.api_key, service.port, tools=tools) as proxy:
+            await proxy.say(call(1, "echo", text="x"))
+            assert (await proxy.to_server())["params"]["arguments"] == {"text": "x"}
+            await proxy.server_says({"id": 1, "result": {"content": []}})
+            await proxy.to_client()
+            await proxy.say(call(2, "lead", text="x"))
+            assert "cannot be told exactly" in await proxy.refusal()
+            assert await proxy.nothing_reached_the_server()
+
+    asyncio.run(told())
+    run = service.call("admin", "GET", "/v1/runs").json()[0]
+    (made,) = service.call("admin", "GET", f"/v1/runs/{run['runId']}").json()["toolCalls"]
+    assert made["inputPayload"] == {"text": "x", "force": "yes"}
+
+
 @pytest.mark.parametrize(
     ("messages", "host"),
     [

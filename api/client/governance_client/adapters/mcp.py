@@ -6,7 +6,8 @@
 The session stays what it is; `client.call_tool`, a session group, and whatever else uses the session are
 governed with it. What was refused is a tool error whose text says why. A call that the server answers by
 asking for input (`input_required`) is one call, however many rounds it takes. What the server has listed of a
-tool - its annotations - goes along; the service takes it as a hint that can only make a decision stricter.
+tool goes along: its annotations, which the service takes as a hint that can only make a decision stricter,
+and the defaults that it declares for arguments that are left out.
 """
 
 from __future__ import annotations
@@ -39,16 +40,18 @@ class _Calls:
     def __init__(self, session: ClientSession, run: RunCore | None, prefix: str) -> None:
         self._call_tool, self._list_tools = session.call_tool, session.list_tools
         self._given, self._prefix = run, prefix
-        self._annotations: dict[str, dict[str, Any]] = {}
+        self._listed: dict[str, CallDetails] = {}
+        """What is known of tools, by their names."""
         self._begun: dict[str, tuple[RunCore, ToolDecision]] = {}
         """Calls that the server has answered with a question: the call with the answer goes on with them."""
 
     async def list_tools(self, *given: Any, **named: Any) -> Any:
         result = await self._list_tools(*given, **named)
         for tool in result.tools:
+            listed: CallDetails = {"input_schema": tool.input_schema}
             if tool.annotations is not None:
-                hints = tool.annotations.model_dump(by_alias=True, exclude_none=True)
-                self._annotations[tool.name] = hints
+                listed["annotations"] = tool.annotations.model_dump(by_alias=True, exclude_none=True)
+            self._listed[tool.name] = listed
         return result
 
     async def call_tool(
@@ -78,10 +81,7 @@ class _Calls:
         run = self._given or current_run()
         if run is None:
             raise NoCurrentRun
-        details: CallDetails = {}
-        if name in self._annotations:
-            details["annotations"] = self._annotations[name]
-        asking = run.asking(self._prefix + name, arguments or {}, details)
+        asking = run.asking(self._prefix + name, arguments or {}, self._listed.get(name, {}))
         return run, await run.driver.run_async(asking)
 
 

@@ -58,6 +58,18 @@ def test_annotations_and_the_name_of_the_server_go_along(place: Place) -> None:
     assert asked["asserted"]["toolAnnotations"] == {"destructiveHint": True}
 
 
+def test_defaults_that_a_server_declares_are_asked_about(place: Place) -> None:
+    server = MCPServer("bank")
+
+    @server.tool()
+    def close_account(at: str, force: bool = True) -> str:
+        return f"closed, {force}"
+
+    assert called(place, server, "close_account") == ["closed, True"]
+    (asked,) = [each for each in place.service.audit("decision") if each["runId"] == place.run()["runId"]]
+    assert place.run()["toolCalls"][0]["inputPayload"] == {"at": "noon", "force": True}, asked
+
+
 @pytest.mark.parametrize("failed", [False, True])
 def test_what_a_server_says_beside_its_structured_content_is_reported(place: Place, failed: bool) -> None:
     """Hosts show the one or the other to their model, and policies look at what was reported."""
