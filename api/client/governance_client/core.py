@@ -179,28 +179,34 @@ class _Forking:
     """What a fork finds: INVARIANT: no queue is being changed meanwhile, so that the child has all of it."""
 
     def __init__(self) -> None:
-        self._one_at_a_time = threading.Lock()
-        self._held: list[ReportQueue] = []
+        self._held = threading.local()
 
     def before(self) -> None:
-        self._one_at_a_time.acquire()
-        self._held = [core.queue for core in list(_living)]
-        for queue in self._held:
+        """Each in the order of its id, so that forks of several threads do not wait for each other."""
+        held: list[ReportQueue] = []
+        self._forks.append(held)
+        for queue in sorted((core.queue for core in list(_living)), key=id):
             queue.hold()
+            held.append(queue)
 
     def in_parent(self) -> None:
-        held, self._held = self._held, []
-        for queue in held:
+        """INVARIANT: only what this fork holds is let go; an interrupt may have ended `before` early."""
+        for queue in self._forks.pop() if self._forks else ():
             queue.let_go()
-        self._one_at_a_time.release()
 
     def in_child(self) -> None:
-        self._one_at_a_time, self._held = threading.Lock(), []
+        self._held = threading.local()
         for core in list(_living):
             try:
                 core.after_fork()
             except Exception:  # which must not leave the others as their parent had them
                 log.exception("a client cannot go on after a fork")
+
+    @property
+    def _forks(self) -> list[list[ReportQueue]]:
+        """Of this thread, which may fork in the handler of a signal that interrupts another one."""
+        forks: list[list[ReportQueue]] = vars(self._held).setdefault("forks", [])
+        return forks
 
 
 _forking: Final = _Forking()

@@ -83,7 +83,7 @@ class ReportQueue:
 
     def __init__(self, on_added: Callable[[], None]) -> None:
         self._on_added = on_added
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._added = threading.Condition(self._lock)
         self._pending: dict[str, deque[QueuedReport]] = {}
         self._flying: dict[str, Flight] = {}

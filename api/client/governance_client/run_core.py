@@ -6,7 +6,6 @@ a thread of one's own when it is started by `copy_context().run`.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
@@ -22,6 +21,7 @@ from governance_client.decision import Question, ToolDecision
 from governance_client.drivers import ClientDriver
 from governance_client.events import ClientEvent, event, new_id
 from governance_client.exchange import Flow
+from governance_client.fork_lock import ForkLock
 from governance_client.guard import CallDetails, GuardDetails, guarded
 from governance_client.run_memory import AskedCall, ClientRunMemory
 
@@ -93,7 +93,7 @@ class RunCore:
         }
         self._tokens: list[Token[RunCore | None]] = []
         self._begun = self._ended = False
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
 
     @property
     def run_id(self) -> str:

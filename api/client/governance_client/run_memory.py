@@ -6,7 +6,6 @@ service itself forgets nothing; as soon as it answers, its word counts.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ from typing import Any, Final
 
 from governance_client.decision import Question, ToolDecision
 from governance_client.events import ClientEvent, event, new_id
+from governance_client.fork_lock import ForkLock
 from governance_client.journal import OfflineJournal
 
 MOST_REFUSED: Final = 10_000
@@ -40,7 +40,7 @@ class RunCalls:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._made: OrderedDict[str, None] = OrderedDict()
         """Ids of calls that have completed."""
         self._going: OrderedDict[str, str] = OrderedDict()
@@ -148,7 +148,7 @@ class ClientRunMemory:
     beyond: ToolDecision | None = None
     """One refusal of those that are not remembered."""
     calls: RunCalls = field(default_factory=RunCalls)
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: ForkLock = field(default_factory=ForkLock)
 
     @property
     def run_id(self) -> str:

@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
+from governance_client import Governance, core
 
 from tests.api.client.conftest import Told, run_of
 from tests.harness.nodes import CLEAN
@@ -44,6 +46,46 @@ if os.fork() == 0:
     print(time.monotonic() - begun < 0.4, flush=True)
     os._exit(0)
 os.wait()
+os._exit(0)
+"""
+
+BUSY = """
+import os, signal, sys, threading
+from governance_client import Governance, core
+from governance_client.decision import Question
+core.LINGER_SECONDS = 600.0
+run = Governance.from_env().run("a task", run_id=sys.argv[1]).begin()
+
+def ask():
+    run.report_start()
+    asked = run.memory.calls.begin(Question(run.run_id, "list", "call", "{}"))
+    run.memory.calls.end(asked, None)
+
+def work():
+    while True:
+        ask()
+
+def fork(*_):
+    if (child := os.fork()) == 0:
+        signal.alarm(20)
+        ask()
+        os._exit(0)
+    ended.append(os.waitpid(child, 0)[1])
+
+ended = []
+if sys.argv[2] == "threads":
+    for _ in range(3):
+        threading.Thread(target=work, daemon=True).start()
+    while len(ended) < 20:
+        fork()
+else:
+    signal.signal(signal.SIGVTALRM, fork)
+    while len(ended) < 60:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0005)
+        before = len(ended)
+        while len(ended) == before:
+            run.report("custom.note", {"text": "a"})
+print(any(ended), flush=True)
 os._exit(0)
 """
 
@@ -101,6 +143,29 @@ def test_a_forked_child_is_decided_with_what_its_parent_has_read(
 def test_a_forked_child_that_asks_nothing_tells_nothing(told: Told, service: Served) -> None:
     """What waits is its parent's, and its end waits for nobody."""
     assert made(told, "-c", IDLE, service.ids("run"), port=9) == "True"
+
+
+@pytest.mark.parametrize("busy", ["threads", "signals"])
+def test_a_fork_finds_no_lock_that_nobody_lets_go(told: Told, service: Served, busy: str) -> None:
+    """Whatever other threads do with the run, or was interrupted by the signal whose handler forks."""
+    assert made(told, "-c", BUSY, service.ids("run"), busy, port=9) == "False"
+
+
+def test_an_interrupted_fork_lets_go_what_it_holds_alone(told: Told) -> None:
+    with Governance(told(port=9)) as governance:
+        queue, forking = governance.core.queue, core._Forking()
+        queue.hold()
+        waiting = Thread(target=forking.in_parent)
+        waiting.start()
+        waiting.join()
+        forking.before()
+        forking.in_parent()
+        free = Thread(target=lambda: found.append(queue._lock.acquire(blocking=False)))
+        found: list[bool] = []
+        free.start()
+        free.join()
+        assert found == [False], "it is still held by whoever held it before"
+        queue.let_go()
 
 
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
