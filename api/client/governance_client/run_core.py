@@ -21,9 +21,8 @@ from governance_client.decision import Question, ToolDecision
 from governance_client.drivers import ClientDriver
 from governance_client.events import ClientEvent, event, new_id
 from governance_client.exchange import Flow
-from governance_client.fork_lock import ForkLock
 from governance_client.guard import CallDetails, GuardDetails, guarded
-from governance_client.run_memory import AskedCall, ClientRunMemory
+from governance_client.run_memory import AskedCall, ClientRunMemory, ForkLock
 
 _UNTELLABLE: Final = (ValueError, TypeError, RecursionError)
 """What arguments raise that have no exact form in JSON."""

@@ -6,6 +6,9 @@ service itself forgets nothing; as soon as it answers, its word counts.
 
 from __future__ import annotations
 
+import os
+import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,7 +17,6 @@ from typing import Any, Final
 
 from governance_client.decision import Question, ToolDecision
 from governance_client.events import ClientEvent, event, new_id
-from governance_client.fork_lock import ForkLock
 from governance_client.journal import OfflineJournal
 
 MOST_REFUSED: Final = 10_000
@@ -28,6 +30,39 @@ MOST_ALIKE: Final = 50
 """Executions of the same call under the same id whose decisions are found again after a restart."""
 _OPEN: Final = frozenset(("awaiting_approval", "unavailable", "unauthorized"))
 """What may be said of a call that a person can still decide."""
+
+_all: Final[weakref.WeakSet[ForkLock]] = weakref.WeakSet()
+
+
+class ForkLock:
+    """A lock that is free in a forked process, whoever held it when that began: no other thread goes on.
+    The thread that has it may take it again, as what a signal interrupts may be this."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        _all.add(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+    def after_fork(self) -> None:
+        """In the child: what this thread holds it still holds."""
+        if self._lock.acquire(blocking=False):
+            self._lock.release()
+        else:
+            self._lock = threading.RLock()
+
+
+def _after_fork() -> None:
+    for lock in list(_all):
+        lock.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class RunCalls:
