@@ -163,10 +163,11 @@ def _allowed(decision: ToolDecision) -> ToolDecision:
 
 
 def _handed_back(run: GuardingRun, decision: ToolDecision, made: Any) -> Any:
-    """What a plain function has given; the call is over when that has come to something."""
+    """What a plain function has given; the call is over when that has come to something. What is a context
+    as well (a request of aiohttp) stays what it is."""
     if isinstance(made, (asyncio.Future, ConcurrentFuture)):
         made.add_done_callback(functools.partial(_done, run, decision))
-    elif inspect.isawaitable(made):
+    elif inspect.isawaitable(made) and not hasattr(made, "__aenter__"):
         return _awaited(run, decision, made)
     else:
         run.completed(decision, made)

@@ -131,6 +131,26 @@ class Later:
         return "later"
 
 
+class Request(Later):
+    """Something to be awaited or entered, as a request of aiohttp is."""
+
+    async def __aenter__(self) -> str:
+        return "entered"
+
+    async def __aexit__(self, *error: object) -> None: ...
+
+
+def test_a_context_that_could_be_awaited_stays_one(governance: Governance, service: Served) -> None:
+    async def agent() -> str:
+        async with governance.guard(Request, tool="get")() as entered:
+            return entered
+
+    with governance.run("a task") as run:
+        assert asyncio.run(agent()) == "entered"
+    (call,) = run_of(service, run.run_id)["toolCalls"]
+    assert call["completion"] == "completed"
+
+
 def test_what_is_awaited_later_is_reported_when_it_is_over(governance: Governance, service: Served) -> None:
     """A plain function may hand back a coroutine, a task or anything else that comes to something later."""
     go = threading.Event()
