@@ -127,6 +127,7 @@ class Governor:
         if near := near_miss(call.arguments, declared_arguments(self.catalogue.get(call.name))):
             return refusal(call, _MISWRITTEN.format(name=call.name, wrong=near[0], right=near[1]))
         answers_us = (call.request_state or "").startswith(STATE)
+        goes_on = (answers_us or not call.continues) and call.digest in self._open
         tool_call_id = self._answered_call(call) if answers_us else self._call_id(call)
         if tool_call_id is None:
             return refusal(call, NOT_OF_THIS_CALL)
@@ -136,6 +137,10 @@ class Governor:
         handed_out = False
         try:
             decision = await self._ask(call, tool_call_id)
+            if goes_on and decision.allowed and decision.approval_id is None:
+                # Decided when it was left: by what the run had read then, and by no person.
+                tool_call_id = secrets.token_hex(16)
+                decision = await self._ask(call, tool_call_id)
             if decision.waiting and not answers_us and call.modern_elicitation is not None:
                 state = STATE + secrets.token_urlsafe(32)
                 return AnswerItself(input_required(decision, call.modern_elicitation, state))

@@ -71,6 +71,8 @@ class ScriptedRun:
         self.proposed: list[dict[str, Any]] = []
         self.said: dict[str, Any] = {}
         """What the service says of definitions, by their digests."""
+        self._approvals: set[str] = set()
+        """Calls that somebody was asked to decide."""
 
     async def check(
         self, tool: str, arguments: dict[str, Any], tool_call_id: str, definition: dict[str, Any]
@@ -99,7 +101,9 @@ class ScriptedRun:
 
     def _decision(self, status: Any, tool: str, tool_call_id: str) -> ToolDecision:
         url = "https://console.example/approvals?approvalId=apr_1"
-        approval = ("apr_1", url) if status != "allowed" else (None, None)
+        if status != "allowed":
+            self._approvals.add(tool_call_id)
+        approval = ("apr_1", url) if tool_call_id in self._approvals else (None, None)
         return ToolDecision(
             status, tool, "run-1", tool_call_id, f"{status}, it said", f"To the model: {status}.", *approval
         )

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from governance_client import AsyncGovernance, ClientSettings
+from governance_client import AsyncGovernance, ClientSettings, ToolDecision
 
 from api.mcp_proxy.service_run import SessionRun
 from tests.harness.mcp_proxy import MODERN, Proxy, call, tool
@@ -31,6 +31,8 @@ TOOLS = [
     tool("launch"),
     tool("wire"),
     tool("wipe", annotations={"destructiveHint": True}),
+    tool("browse"),
+    tool("post"),
 ]
 
 
@@ -44,6 +46,16 @@ POLICIES = [
     policy("Ask first", "require_approval", "toolName", "wire", approval={"expiresAfterSeconds": 300}),
     policy("No destroying", "block", "tool.effect", "delete"),
     policy("Not for fun", "block", "run.task", "fun"),
+    policy("Browsing taints", "warn", "toolName", "browse", labels={"add": ["tainted"]}),
+    {
+        "name": "No posting then",
+        "action": "block",
+        "enabled": True,
+        "matchConditions": [
+            {"field": "toolName", "operator": "contains", "value": "post"},
+            {"field": "run.labels", "operator": "equals", "value": "tainted"},
+        ],
+    },
 ]
 
 
@@ -55,13 +67,19 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @contextlib.asynccontextmanager
 async def proxied(
-    folder: Path, key: str, port: int, task: str | None = None, mode: Any = "closed", tools: Any = TOOLS
+    folder: Path,
+    key: str,
+    port: int,
+    task: str | None = None,
+    mode: Any = "closed",
+    tools: Any = TOOLS,
+    run_of: type[SessionRun] = SessionRun,
 ) -> AsyncIterator[Proxy]:
     settings = ClientSettings(
         key, f"http://127.0.0.1:{port}", None, mode, folder / "journal", decide_seconds=2.0
     )
     warnings: list[str] = []
-    run = SessionRun(AsyncGovernance(settings), "mcp-client", task, warnings.append)
+    run = run_of(AsyncGovernance(settings), "mcp-client", task, warnings.append)
     try:
         async with Proxy(run, tools, pins=folder / "pins") as proxy:
             yield proxy
@@ -111,6 +129,38 @@ def test_a_rejected_call_says_why(service: Served, tmp_path: Path) -> None:
 
 def test_an_expired_call_says_so(service: Served, tmp_path: Path) -> None:
     assert "Nobody decided" in decided(service, "expire", tmp_path)
+
+
+class _Late(SessionRun):
+    """The first answer of the service does not reach whoever asked."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.has_decided = asyncio.Event()
+
+    async def check(self, *arguments: Any) -> ToolDecision:
+        decision = await super().check(*arguments)
+        if not self.has_decided.is_set():
+            self.has_decided.set()
+            await asyncio.Event().wait()
+        return decision
+
+
+def test_a_call_that_was_given_up_is_decided_by_what_was_read_since(service: Served, tmp_path: Path) -> None:
+    async def told() -> str:
+        async with proxied(tmp_path, service.api_key, service.port, run_of=_Late) as proxy:
+            await proxy.say(call(1, "post", text="x"))
+            assert isinstance(proxy.governor.run, _Late)
+            await proxy.governor.run.has_decided.wait()
+            await proxy.say({"method": "notifications/cancelled", "params": {"requestId": 1}})
+            await proxy.say(call(2, "browse"))
+            assert (await proxy.to_server())["id"] == 2
+            await proxy.server_says({"id": 2, "result": {"content": []}})
+            await proxy.to_client()
+            await proxy.say(call(3, "post", text="x"))
+            return await proxy.refusal()
+
+    assert "No posting then" in asyncio.run(told())
 
 
 def test_policies_see_the_servers_name_the_annotations_and_the_task(service: Served, tmp_path: Path) -> None:
