@@ -1,7 +1,8 @@
 """Changes that wait for a second admin: what was asked, by whom, and what came of it.
 
 Status: `pending`; then `rejected`, `expired`, or `approved` while it is being applied, which ends as
-`applied`, `stale` (what it was made for is not as it was) or `failed`.
+`applied`, `stale` (what it was made for is not as it was) or `failed`. One that was left while it was applied
+is taken up again, rejected, or expires.
 
 INVARIANT: only a pending change is approved, by another person than the one who asked. The request itself is
 sealed, since it may hold a password, and is gone once the change has ended.
@@ -130,15 +131,18 @@ def decide(
     transaction: Transaction, caller: Caller, row: HeldChange, decision: str, reason: str | None
 ) -> bool:
     """Approve or reject; whether this decided it. One that a process left while it applied it may be taken up
-    again. `row` is as it is now."""
+    again, or rejected, as long as it has not expired. `row` is as it is now."""
     row.__data__.update(HeldChange.get_by_id(row.change_id).__data__)
-    if row.status == "pending" and row.expires_at <= transaction.at:
-        _end(transaction, row, "pending", "expired", "service", "nobody agreed to it in time")
-    if decision == "approved" and _is_left(row, transaction.now):
-        return True
-    if row.status != "pending":
+    is_open = row.status == "pending" or _is_left(row, transaction.now)
+    if is_open and row.expires_at <= transaction.at:
+        _expire(transaction, row)
         return False
-    won = _move(row, "pending", status=decision, resolved_by=caller.actor, reason=reason, at=transaction.at)
+    if not is_open:
+        return False
+    was = row.status
+    if was == decision:
+        return True
+    won = _move(row, was, status=decision, resolved_by=caller.actor, reason=reason, at=transaction.at)
     if won:
         if decision == "rejected":
             _forget(row)
@@ -147,9 +151,11 @@ def decide(
 
 
 def finish(transaction: Transaction, row: HeldChange, status: str, problem: str | None) -> HeldChange:
-    """What came of applying it: `applied`, `stale` or `failed`."""
+    """What came of applying it: `applied`, `stale` or `failed`. What was applied counts, also where it took
+    so long that somebody took it for left."""
+    before = ("approved", "rejected", "expired") if status == "applied" else ("approved",)
     changed = HeldChange.update(status=status, problem=problem).where(
-        (HeldChange.change_id == row.change_id) & (HeldChange.status == "approved")
+        (HeldChange.change_id == row.change_id) & HeldChange.status.in_(before)
     )
     if changed.execute():
         row.status, row.problem = status, problem
@@ -164,14 +170,23 @@ def finish(transaction: Transaction, row: HeldChange, status: str, problem: str 
 
 
 def anything_due(at: str) -> bool:
-    due = (HeldChange.status == "pending") & (HeldChange.expires_at <= at)
-    return bool(HeldChange.select(HeldChange.change_id).where(due).limit(1).exists())
+    return bool(HeldChange.select(HeldChange.change_id).where(_is_due(at)).limit(1).exists())
 
 
 def expire_due(transaction: Transaction) -> None:
-    due = (HeldChange.status == "pending") & (HeldChange.expires_at <= transaction.at)
+    due = _is_due(transaction.at)
     for row in list(HeldChange.select(*_LIGHT).where(due).order_by(HeldChange.change_id)):
-        _end(transaction, row, "pending", "expired", "service", "nobody agreed to it in time")
+        _expire(transaction, row)
+
+
+def _is_due(at: str) -> Any:
+    left = (HeldChange.status == "approved") & (HeldChange.resolved_at <= iso(seconds(at) - RETRY_AFTER))
+    return ((HeldChange.status == "pending") | left) & (HeldChange.expires_at <= at)
+
+
+def _expire(transaction: Transaction, row: HeldChange) -> None:
+    why = "nobody agreed to it in time" if row.status == "pending" else "it was left while it was applied"
+    _end(transaction, row, row.status, "expired", "service", why)
 
 
 def _is_left(row: HeldChange, now: float) -> bool:

@@ -8,10 +8,13 @@ import gc
 import logging
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from api.database.models import HeldChange
 from api.handlers import changes
+from api.http.problems import ApiError
 from tests.harness.application import Service
 
 TWO = {"settings": {"changes": {"approvers": 2}}}
@@ -62,6 +65,43 @@ def test_a_list_does_not_read_what_each_would_change(
     asyncio.run(play())
     read = [str(record.msg) for record in caplog.records if "held_changes" in str(record.msg)]
     assert read and not [each for each in read if '"shown"' in each or '"request"' in each]
+
+
+@pytest.mark.parametrize("ending", ["rejected", "expired", "applied"])
+def test_a_change_that_was_left_while_it_was_applied_can_be_ended(tmp_path: Path, ending: str) -> None:
+    async def full(row: Any, context: Any) -> Any:
+        raise ApiError("unavailable", "the disk is full")
+
+    async def play() -> None:
+        async with Service(tmp_path, live=True) as service:
+            asked = {"settings": {"changes": {"approvers": 2, "expireHours": 1}}}
+            assert (await service.call("admin", "PUT", "/v1/organisation/settings", asked)).is_success
+            change = (await service.call("admin", "POST", "/v1/policies", POLICY)).json()["changeId"]
+            path = f"/v1/changes/{change}"
+            with mock.patch.object(changes, "_apply", full):
+                said = await service.call("second admin", "POST", f"{path}/resolve", {"decision": "approved"})
+                assert said.status_code == 503
+            early = await service.call("admin", "POST", f"{path}/resolve", {"decision": "rejected"})
+            assert early.status_code == 409, "it may be under way"
+            service.clock.advance(120)
+            if ending == "rejected":
+                await service.call("admin", "POST", f"{path}/resolve", {"decision": "rejected"})
+            elif ending == "applied":
+                await service.call("second admin", "POST", f"{path}/resolve", {"decision": "approved"})
+            else:
+                service.clock.advance(3_000)
+                await service.housekeeping()
+                assert (await service.call("admin", "GET", path)).json()["status"] == "approved"
+                service.clock.advance(480)
+                await service.housekeeping()
+            (row,) = await service.context.store.read(lambda: list(HeldChange.select()))
+            assert row.status == ending and row.request == ""
+            in_force = service.context.live.ruleset("default").policies
+            assert bool(in_force) is (ending == "applied")
+            if ending != "expired":  # as the tokens have by then
+                assert (await service.call("admin", "GET", "/v1/audit/verify")).json()["valid"] is True
+
+    asyncio.run(play())
 
 
 def _user() -> dict[str, Any]:
