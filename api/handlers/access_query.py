@@ -81,7 +81,7 @@ class AccessQuery(NamedTuple):
         said = agent_of(evaluation, self.caller), run_of(evaluation, self.caller)
         if found is None or (found["agentId"], found["runId"]) != said:
             return None
-        if found["resolvedAt"] is not None and a_day_after(found["resolvedAt"]) < self.now:
+        if self._is_over(found):
             return None
         place = found["runId"], found["toolCallId"]
         return place if await self.is_asked_again(place, evaluation) else None
@@ -122,7 +122,11 @@ class AccessQuery(NamedTuple):
         if (approval_id := said.get("approvalId")) is None:
             return bool(said["decidedAt"] < clock.iso(self.context.clock() - SAME_SECONDS))
         approval = await self.approval(approval_id)
-        resolved = None if approval is None else approval["resolvedAt"]
+        return approval is not None and self._is_over(approval)
+
+    def _is_over(self, approval: Mapping[str, Any]) -> bool:
+        """Whether what a person has decided does not count any more."""
+        resolved = approval["resolvedAt"]
         return resolved is not None and a_day_after(resolved) < self.now
 
     def without_headers(self) -> AccessQuery:

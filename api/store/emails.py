@@ -15,6 +15,11 @@ def same_email(email: str) -> str:
     return unicodedata.normalize("NFKC", email.strip()).casefold()
 
 
+def same_names(*names: str | None) -> frozenset[str]:
+    """The forms of the names that somebody has, an id and an e-mail; None and empty ones are none."""
+    return frozenset(same_email(name) for name in names if name)
+
+
 def problem_with(email: str) -> str | None:
     """Why this cannot name a user, or None.
 

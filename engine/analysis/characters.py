@@ -28,30 +28,38 @@ _UNFILLED: Final = (
 
 def unseen_characters(policy: Policy) -> Iterator[Finding]:
     """A finding for each text in the conditions with such a character, unless an example has it too."""
-    shown = "".join(json.dumps(example.call, ensure_ascii=False) for example in policy.examples)
-    for index, condition in enumerate(policy.conditions):
-        for pointer, text in _texts(condition):
-            odd = next((each for each in text if each not in shown and _is_odd(each)), None)
-            if odd is not None:
-                where = f"/matchConditions/{index}{pointer}"
-                yield Finding("unseen-characters", _message(odd), policy, where)
+    shown = _shown(policy)
+    for where, text in _texts(policy):
+        odd = next((each for each in text if each not in shown and _is_odd(each)), None)
+        if odd is not None:
+            yield Finding("unseen-characters", _message(odd), policy, where)
 
 
 def placeholders_left(policy: Policy) -> Iterator[Finding]:
     """A finding for each value with a placeholder that is no setting, unless an example has it too: it is
     compared as it stands."""
-    shown = "".join(json.dumps(example.call, ensure_ascii=False) for example in policy.examples)
+    shown = _shown(policy)
+    for where, text in _texts(policy, values_alone=True):
+        found = (each for each in _LEFT.findall(text) if not PLACEHOLDER.fullmatch(each))
+        left = next((each for each in found if each not in shown), None)
+        if left is not None:
+            yield Finding("placeholder-left", _UNFILLED.format(left), policy, where)
+
+
+def _shown(policy: Policy) -> str:
+    """What the examples of a policy have in them."""
+    return "".join(json.dumps(example.call, ensure_ascii=False) for example in policy.examples)
+
+
+def _texts(policy: Policy, *, values_alone: bool = False) -> Iterator[tuple[str, str]]:
+    """Where each text of its conditions stands, and the text."""
     for index, condition in enumerate(policy.conditions):
-        for pointer, text in _texts(condition):
-            for left in _LEFT.findall(text) if pointer.startswith("/value") else ():
-                if PLACEHOLDER.fullmatch(left) is None and left not in shown:
-                    where = f"/matchConditions/{index}{pointer}"
-                    yield Finding("placeholder-left", _UNFILLED.format(left), policy, where)
-                    break
+        for pointer, text in _texts_of(condition):
+            if not values_alone or pointer.startswith("/value"):
+                yield f"/matchConditions/{index}{pointer}", text
 
 
-def _texts(condition: Condition) -> Iterator[tuple[str, str]]:
-    """The texts of a condition, each with where it stands."""
+def _texts_of(condition: Condition) -> Iterator[tuple[str, str]]:
     for name in ("field", "expression"):
         if text := getattr(condition, name):
             yield f"/{name}", text

@@ -109,12 +109,12 @@ def _disable(arguments: argparse.Namespace) -> int:
 def _keys_of(arguments: argparse.Namespace, user: dict[str, Any]) -> list[str]:
     """The keys in force that are bound to somebody, by their id or their e-mail."""
     from api.store import accounts
-    from api.store.emails import same_email
+    from api.store.emails import same_names
 
-    names = {same_email(user["userId"]), user["email"]}
+    names = same_names(user["userId"], user["email"])
     with opened(arguments) as store:
         keys, _ = store.read(accounts.list_keys, user["organisationId"])
-    bound = (key for key in keys if key["userId"] and same_email(key["userId"]) in names)
+    bound = (key for key in keys if same_names(key["userId"]) & names)
     return [f"{key['keyId']} ({key['name']})" for key in bound if key["revokedAt"] is None]
 
 

@@ -14,7 +14,7 @@ import msgspec
 from api.clock import APART_SECONDS, iso, seconds
 from api.database.models import Grant
 from api.store.call_facts import parts_of_granted
-from api.store.emails import same_email
+from api.store.emails import same_names
 
 _decode = msgspec.json.decode
 
@@ -124,7 +124,7 @@ def _active(row: Grant, said: str) -> ActiveGrant:
         said,
         row.calls or 0,
         row.created_by,
-        frozenset(same_email(name) for name in (row.created_by, row.creator_id) if name),
+        same_names(row.created_by, row.creator_id),
         iso(seconds(row.created_at) - APART_SECONDS),
         row.expires_at,
     )

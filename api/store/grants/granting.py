@@ -19,7 +19,7 @@ from api.clock import iso
 from api.database.models import ApiKey, Approval, CallTable, Grant, Run
 from api.database.transaction import Transaction
 from api.store.call_facts import asserted, granted_digest, said_of_evaluation
-from api.store.emails import same_email
+from api.store.emails import same_names
 from api.store.grants.reading import CALLS, LABELS, find_grant
 from api.store.review.progress import SERVICE
 
@@ -93,7 +93,7 @@ def exempt(
     if run.ended_at is not None:
         raise GrantRefused(f"the run `{run_id}` has ended, so there is nothing to exempt it from")
     key = ApiKey.get_or_none(ApiKey.key_id == run.key_id)
-    if key is not None and key.user_id and same_email(key.user_id) in _names(caller):
+    if key is not None and same_names(key.user_id) & same_names(caller.user_id, caller.email):
         raise OwnRun("the run is made by your API key; somebody else must exempt it")
     known = _decode(run.labels)
     if unknown := [label for label in labels if label not in known]:
@@ -103,13 +103,8 @@ def exempt(
     return _make(transaction, caller, run, row, minutes)
 
 
-def _names(caller: Caller) -> set[str]:
-    return {same_email(name) for name in (caller.user_id or "", caller.email) if name}
-
-
 def _make(transaction: Transaction, caller: Caller, run: Run, row: Grant, minutes: int) -> dict[str, Any]:
-    lasting = Grant.revoked_at.is_null() & (Grant.expires_at > transaction.at)
-    active = Grant.select().where((Grant.organisation_id == caller.organisation_id) & lasting).count()
+    active = Grant.select().where(_lasting(transaction, caller.organisation_id)).count()
     if active >= MOST_ACTIVE:
         raise GrantRefused(
             f"the organisation has {active:,} grants that have not ended, and may have no more; revoke some"
@@ -133,9 +128,7 @@ def revoke(
     shape = find_grant(caller.organisation_id, grant_id, transaction.at)
     if shape is None or shape["status"] != "active":
         return shape
-    row.revoked_at, row.revoked_by = transaction.at, caller.actor
-    row.save()
-    return _changed(transaction, row, "grant.revoked", caller.actor, reason)
+    return _end(transaction, row, caller.actor, reason)
 
 
 def made_ahead(after: float) -> list[str]:
@@ -147,9 +140,7 @@ def made_ahead(after: float) -> list[str]:
 def end_ahead(transaction: Transaction, after: float) -> None:
     """End them: nobody has allowed anything for a time that begins later."""
     for row in Grant.select().where(Grant.grant_id.in_(made_ahead(after))):
-        row.revoked_at, row.revoked_by = transaction.at, SERVICE
-        row.save()
-        _changed(transaction, row, "grant.revoked", SERVICE, "it was made while the clock was ahead")
+        _end(transaction, row, SERVICE, "it was made while the clock was ahead")
 
 
 def end_of_maker(
@@ -157,12 +148,19 @@ def end_of_maker(
 ) -> None:
     """End what somebody has granted who may do less from now on."""
     made = (Grant.creator_id == user_id) | ((Grant.creator_id == "") & (Grant.created_by == email))
-    lasting = Grant.revoked_at.is_null() & (Grant.expires_at > transaction.at)
-    for row in Grant.select().where((Grant.organisation_id == organisation_id) & made & lasting):
-        row.revoked_at, row.revoked_by = transaction.at, actor
-        row.save()
-        why = f"the rights of `{email}`, who made it, were reduced"
-        _changed(transaction, row, "grant.revoked", actor, why)
+    for row in Grant.select().where(_lasting(transaction, organisation_id) & made):
+        _end(transaction, row, actor, f"the rights of `{email}`, who made it, were reduced")
+
+
+def _lasting(transaction: Transaction, organisation_id: str) -> Any:
+    of_it = Grant.organisation_id == organisation_id
+    return of_it & Grant.revoked_at.is_null() & (Grant.expires_at > transaction.at)
+
+
+def _end(transaction: Transaction, row: Grant, actor: str, reason: str | None) -> dict[str, Any]:
+    row.revoked_at, row.revoked_by = transaction.at, actor
+    row.save()
+    return _changed(transaction, row, "grant.revoked", actor, reason)
 
 
 def _changed(

@@ -16,7 +16,7 @@ import msgspec
 from api.caller import Caller
 from api.database.models import ApiKey, Approval, CallTable, Event, User
 from api.store.call_facts import DIGEST
-from api.store.emails import same_email
+from api.store.emails import same_email, same_names
 from engine.canonical_json import canonical_json
 from engine.documents.approval_terms import NOTHING_SAID, terms_as_json, terms_from_json
 from engine.model import ApprovalTerms
@@ -120,7 +120,6 @@ def why_not(caller: Caller, row: Approval, call: HeldCall | None) -> str | None:
             " they would approve; reject it, and have the agent ask anew"
         )
     # A key names its user as the organisation likes: by their id here, or by their e-mail.
-    me = {same_email(name) for name in (caller.user_id or "", caller.email) if name}
-    if not terms_of(row).allow_self and me & call.asked_by:
+    if not terms_of(row).allow_self and same_names(caller.user_id, caller.email) & call.asked_by:
         return "you asked for this call, by your API key or your token; somebody else must approve it"
     return None
