@@ -158,6 +158,8 @@ class SqliteFile(peewee.SqliteDatabase):
         return made
 
     def _close(self, conn: Any) -> None:
+        with contextlib.suppress(OSError):
+            self.trouble()  # by which it may have to be kept
         if conn.kept:
             return
         with self._listing:

@@ -6,6 +6,10 @@ log how far a copy is about to come before it begins, and how far it came when i
 (https://www.sqlite.org/walformat.html, section 2.2), so a change of the file without one in these notes is
 nobody's that may.
 
+A process that looks for the first time after the log began anew cannot tell a copy of the log from that. So
+the one that finds it out tells the other processes of its service, in bytes of the index that SQLite leaves
+free.
+
 INVARIANT: no descriptor is ever closed: that would take away the locks that SQLite has on the file, in the
 whole process.
 """
@@ -13,6 +17,7 @@ whole process.
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import sys
 import threading
@@ -23,7 +28,8 @@ SALTS: Final = slice(32, 40)
 """New for each round of the log."""
 DONE: Final = slice(96, 100)
 BEGUN: Final = slice(128, 132)
-LENGTH: Final = 132
+FOUND_BY: Final = slice(132, 136)
+LENGTH: Final = 136
 
 Files = tuple[int, int, int, int]
 """Device and inode of the database and of the index."""
@@ -35,6 +41,8 @@ class Copies(NamedTuple):
     salts: bytes
     done: int
     begun: int
+    found_by: bytes
+    """The service that has found the database written over, see `_service`."""
 
     @property
     def go_on(self) -> bool:
@@ -55,6 +63,7 @@ class WrittenOver:
         self._index = -1
         """The descriptor of the index."""
         self._found = False
+        self._service = _service()
 
     def __call__(self, files: Files) -> bool:
         """Whether these files are those that were seen first, and the database was written over since."""
@@ -66,6 +75,9 @@ class WrittenOver:
             now = self._read()
             if now is not None and now == seen[2] and not now.go_on:
                 self._found = True
+                os.pwrite(self._index, self._service, FOUND_BY.start)
+        if copies is not None and copies.found_by == self._service:
+            self._found = True
         self._seen = files, changed_at, copies
         return self._found
 
@@ -82,7 +94,7 @@ class WrittenOver:
 
     def _open(self, files: Files) -> bool:
         with self._opening:
-            index = os.open(self._log_index, os.O_RDONLY | os.O_CLOEXEC)
+            index = os.open(self._log_index, os.O_RDWR | os.O_CLOEXEC)
             opened = os.fstat(index)
             if (opened.st_dev, opened.st_ino) != files[2:]:
                 return False  # exchanged just now; the next look finds it
@@ -95,4 +107,11 @@ class WrittenOver:
         if len(content) < LENGTH:
             return None
         done, begun = (int.from_bytes(content[each], sys.byteorder) for each in (DONE, BEGUN))
-        return Copies(content[SALTS], done, begun)
+        return Copies(content[SALTS], done, begun, content[FOUND_BY])
+
+
+def _service() -> bytes:
+    """The same in all processes of one service: a new start looks for itself, as only the time of the file
+    may have been set."""
+    starter = multiprocessing.parent_process()
+    return (os.getpid() if starter is None else starter.pid or 0).to_bytes(4, sys.byteorder)

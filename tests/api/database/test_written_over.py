@@ -1,0 +1,86 @@
+"""A database that is written over while several processes have it open."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from api.database.sqlite.files import SqliteFile, beside_database, identity
+from api.database.sqlite.written_over import Files, WrittenOver
+
+
+def files_of(path: Path) -> Files:
+    database, index = identity(path), identity(beside_database(path)[1])
+    assert database is not None and index is not None
+    return *database, *index
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[Path]:
+    """A database, of which a copy was made, and its log."""
+    path = tmp_path / "x.sqlite"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("PRAGMA journal_mode = wal")
+        writer.execute("CREATE TABLE numbers (number)")
+        shutil.copyfile(path, tmp_path / "copy.sqlite")
+        yield path
+
+
+def write_over(path: Path) -> bool:
+    """Just after the log began anew; whether a process that writes has noticed."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        watches = WrittenOver(path, beside_database(path)[1])
+        assert not watches(files_of(path))
+        writer.execute("PRAGMA wal_checkpoint(RESTART)")
+        writer.execute("INSERT INTO numbers VALUES (1)")  # which begins the log anew
+        watches.committed()
+        shutil.copyfile(path.with_name("copy.sqlite"), path)
+        return watches(files_of(path))
+
+
+def test_who_has_not_looked_since_the_log_began_anew_is_told(path: Path) -> None:
+    """To it the copy of the log and what lies there now look alike; another process knows better."""
+    unaware = WrittenOver(path, beside_database(path)[1])
+    assert not unaware(files_of(path))
+    assert write_over(path)
+    assert unaware(files_of(path))
+
+
+def test_another_start_looks_for_itself(path: Path) -> None:
+    """Only the time of the file may have been set."""
+    assert write_over(path)
+    asked = subprocess.run(
+        [sys.executable, "-c", ASKS, str(path)], capture_output=True, text=True, check=True
+    )
+    assert asked.stdout.strip() == "False"
+
+
+def test_a_connection_that_was_not_used_since_is_not_closed(path: Path) -> None:
+    """To close the last one would copy the log into what lies there now."""
+    file = SqliteFile(path, lambda: None)
+    file.made = True
+    file.connect()
+    connection = file.connection()
+    file.check()
+    assert write_over(path)
+    file.close()
+    assert connection.kept
+    connection.execute("SELECT 1")
+
+
+ASKS = """
+import sys
+from pathlib import Path
+from api.database.sqlite.files import beside_database
+from api.database.sqlite.written_over import WrittenOver
+from tests.api.database.test_written_over import files_of
+path = Path(sys.argv[1])
+print(WrittenOver(path, beside_database(path)[1])(files_of(path)))
+"""
