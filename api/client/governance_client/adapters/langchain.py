@@ -37,14 +37,13 @@ from langchain.agents.middleware.types import (
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.tools import BaseTool
-from langgraph._internal._constants import CONFIG_KEY_SCRATCHPAD, CONFIG_KEY_SEND, RESUME
-from langgraph.config import get_config
 from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime
-from langgraph.types import Command, Interrupt, interrupt
+from langgraph.types import Command, Interrupt
 from pydantic import BaseModel
 from pydantic.errors import PydanticInvalidForJsonSchema
 
+from governance_client.adapters.langgraph_interrupts import Interrupts
 from governance_client.decision import ToolDecision
 from governance_client.events import new_id
 from governance_client.exchange import Flow
@@ -131,7 +130,7 @@ class GovernanceMiddleware(AgentMiddleware[Any, Any, Any]):
     ) -> ToolMessage | Command[Any]:
         run = self._run(request.state)
         decision = run.driver.run(self._asking(run, request))
-        interrupts = _Interrupts(request)
+        interrupts = Interrupts(request.tool_call["id"])
         while decision.waiting:
             interrupts.wait(_request(request, decision))
             decision = run.driver.run(self._asking(run, request))
@@ -149,7 +148,7 @@ class GovernanceMiddleware(AgentMiddleware[Any, Any, Any]):
     ) -> ToolMessage | Command[Any]:
         run = self._run(request.state)
         decision = await run.driver.run_async(self._asking(run, request))
-        interrupts = _Interrupts(request)
+        interrupts = Interrupts(request.tool_call["id"])
         while decision.waiting:
             interrupts.wait(_request(request, decision))
             decision = await run.driver.run_async(self._asking(run, request))
@@ -224,61 +223,6 @@ class GovernanceMiddleware(AgentMiddleware[Any, Any, Any]):
         if request.tool is not None:
             details["input_schema"] = _schema(request.tool)
         return run.asking(call["name"], call["args"], details)
-
-
-class _Interrupts:
-    """Those of one call, for its approval. LangGraph gives the interrupts of a node their answers by number,
-    each time that it goes on; a call that was approved does not interrupt any more, so the first interrupt of
-    its tool would be given the answer to ours. INVARIANT: each of ours keeps two numbers: that it was asked,
-    which is noted among the answers, and its answer.
-    """
-
-    def __init__(self, request: ToolCallRequest) -> None:
-        self._asked = {"governance_asked": request.tool_call["id"]}
-        self._passed = 0
-        self._pad: Any = None
-        self._send: Any = None
-        with suppress(RuntimeError):  # outside of every graph
-            told = get_config().get("configurable", {})
-            self._pad, self._send = told.get(CONFIG_KEY_SCRATCHPAD), told.get(CONFIG_KEY_SEND)
-
-    def wait(self, request: dict[str, Any]) -> None:
-        """Interrupt the run, unless that was answered; what was answered decides nothing."""
-        if self._pad is None or self._send is None:
-            interrupt(request)  # which tells what is missing
-            return
-        answers = self._pad.resume
-        at = self._next()
-        while at is not None and at + 1 < len(answers):
-            self._pass(2)
-            at = self._next()
-        if at is None:
-            answers.append(self._asked)
-            self._send([(RESUME, list(answers))])
-        self._pass(1)
-        interrupt(request)
-
-    def leave(self) -> None:
-        """The call goes on; what its tool asks comes behind all that was asked for it."""
-        begun = self._passed
-        while (at := self._next()) is not None:
-            answers = self._pad.resume
-            if at + 1 == len(answers):
-                answers.append(self._pad.get_null_resume(True) or {"type": "none"})
-            self._pass(2)
-        if self._passed > begun:
-            self._send([(RESUME, list(self._pad.resume))])
-
-    def _next(self) -> int | None:
-        """Where it is noted that one was asked that was not passed yet."""
-        answers = self._pad.resume if self._pad is not None else ()
-        noted = [at for at, each in enumerate(answers) if each == self._asked]
-        return noted[self._passed] if self._passed < len(noted) else None
-
-    def _pass(self, numbers: int) -> None:
-        self._passed += 1
-        for _ in range(numbers):
-            self._pad.interrupt_counter()
 
 
 class _Failures(BaseCallbackHandler):

@@ -18,11 +18,9 @@ tool that has a `needs_approval` of its own keeps it; the SDK's is asked for fir
 
 from __future__ import annotations
 
-import copy
 import json
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar
 
@@ -37,29 +35,16 @@ from agents import (
     RunState,
     Tool,
     ToolApprovalItem,
-    ToolGuardrailFunctionOutput,
-    ToolInputGuardrail,
-    ToolInputGuardrailData,
     UserError,
 )
-from agents.agent_tool_state import get_agent_tool_state_scope, peek_agent_tool_run_result
-from agents.tool_context import ToolContext
 
-from governance_client.decision import Question, ToolDecision
+from governance_client.adapters.openai_tools import Calls, GovernedTool
 from governance_client.governance import AsyncAgentRun, AsyncGovernance
-from governance_client.guard import CallDetails
-from governance_client.run_core import NoCurrentRun, RunCore, current_run
 
 R = TypeVar("R", RunResult, RunResultStreaming)
-Schema = dict[str, Any] | None
-"""The JSON Schema of a tool's arguments."""
-_FAILED = "_function_tool_default_failure_handled"
-"""What the SDK notes in a call's context when a tool's exception became the text of its output."""
 _RUN_ID = "governance_run_id"
 _CONVERSATIONS = ("conversation_id", "previous_response_id")
 """Options that name what the provider keeps of what went before."""
-MOST_REMEMBERED = 10_000
-"""Calls and conversations of which a runner remembers the run."""
 
 
 class GovernedRunner:
@@ -76,12 +61,8 @@ class GovernedRunner:
         self._governance = governance
         self._waits = approvals == "wait"
         self._ungoverned = frozenset(ungoverned)
-        self._decided: dict[tuple[str, ...], list[ToolDecision]] = {}
-        """Calls that may run and have not begun, by all that they are: a model may give two the same id, and
-        may want one twice."""
-        self._runs: OrderedDict[str, str] = OrderedDict()
-        """The runs of calls, answers and conversations, by their ids."""
-        self._held: dict[tuple[str, str | None], Schema] = {}
+        self._calls = Calls()
+        self._held: dict[tuple[str, str | None], GovernedTool] = {}
         """Tools whose approvals are the service's, by the names of their agents and their own."""
 
     # As `Runner` has it ---------------------------------------------------------------------------
@@ -137,22 +118,13 @@ class GovernedRunner:
         items += input if isinstance(input, list) else []
         ids = [item.get("call_id") for item in items if isinstance(item, dict)]
         ids += [options.get(name) for name in _CONVERSATIONS]
-        return next((run for each in reversed(ids) if (run := self._runs.get(each or "")) is not None), None)
-
-    def remember(self, run: RunCore, *ids: str | None) -> None:
-        """Whoever reads these ids again has before it what the run was given."""
-        for each in ids:
-            if each is not None:
-                self._runs[each] = run.run_id
-                self._runs.move_to_end(each)
-        while len(self._runs) > MOST_REMEMBERED:
-            self._runs.popitem(last=False)
+        return self._calls.latest_run(ids)
 
     def _left(self, run: AsyncAgentRun, result: R, options: dict[str, Any]) -> R:
         """The result with the run's id; a run that is interrupted has not ended."""
         if result.interruptions:
             run.pause()
-        self.remember(run, result.last_response_id, options.get("conversation_id"))
+        self._calls.remember(run, result.last_response_id, options.get("conversation_id"))
         setattr(result, _RUN_ID, run.run_id)
         return result
 
@@ -171,14 +143,15 @@ class GovernedRunner:
         async with self._governance.run(run_id=kept["runId"]) as run:
             state = await RunState.from_json(agent, kept["state"], context_override=context)
             for item in state.get_interruptions():
-                if (item.agent.name, item.tool_name) in self._held:
-                    await self._resolve(run, state, item)
+                if (tool := self._held.get((item.agent.name, item.tool_name))) is not None:
+                    await self._resolve(run, tool, state, item)
             return self._left(run, await Runner.run(agent, state, **options), options)
 
-    async def _resolve(self, run: AsyncAgentRun, state: RunState[Any, Any], item: ToolApprovalItem) -> None:
+    async def _resolve(
+        self, run: AsyncAgentRun, tool: GovernedTool, state: RunState[Any, Any], item: ToolApprovalItem
+    ) -> None:
         call: Any = item.raw_item
-        schema = self._held[item.agent.name, item.tool_name]
-        decision = await self._ask(run, call.name, call.arguments, call.call_id, wait=True, schema=schema)
+        decision = await tool.ask(run, call.arguments, call.call_id, wait=True)
         run.postponed(decision)
         if decision.allowed:
             state.approve(item)
@@ -221,52 +194,11 @@ class GovernedRunner:
                 f"nobody can ask before what `{tool.name}` does; {remedy}, or name it in"
                 " `GovernedRunner(..., ungoverned=[...])`"
             )
-        held = copy.copy(tool)
         interrupts = not self._waits and tool.needs_approval is False
+        made = GovernedTool(self._calls, tool, interrupts=interrupts)
         if interrupts:
-            self._held[agent, tool.name] = tool.params_json_schema
-            held.needs_approval = _Interruption(self, tool).needs_approval
-        gate: ToolInputGuardrail[Any] = ToolInputGuardrail(
-            _Gate(self, tool, waits=not interrupts).check, name="governance"
-        )
-        held.tool_input_guardrails = [*(tool.tool_input_guardrails or ()), gate]
-        held.on_invoke_tool = _Invocation(self, tool).invoke
-        return held
-
-    # Calls ----------------------------------------------------------------------------------------
-
-    async def decide(
-        self, tool: str, arguments: str, call_id: str, *, wait: bool, schema: Schema = None
-    ) -> ToolDecision:
-        """The decision on a call of the current run, which is kept if the call may run."""
-        run = _current()
-        key = _call(run, tool, arguments, call_id)
-        if key not in self._decided:
-            decision = await self._ask(run, tool, arguments, call_id, wait=wait, schema=schema)
-            if not decision.allowed:
-                return decision
-            self._decided.setdefault(key, []).append(decision)
-        return self._decided[key][0]
-
-    def take(self, tool: str, arguments: str, call_id: str) -> None:
-        """A call begins; its decision holds for nothing else."""
-        key = _call(_current(), tool, arguments, call_id)
-        decided = self._decided.pop(key, [])
-        if len(decided) > 1:
-            self._decided[key] = decided[1:]
-
-    async def _ask(
-        self, run: RunCore, tool: str, arguments: str, call_id: str, *, wait: bool, schema: Schema
-    ) -> ToolDecision:
-        try:
-            given = json.loads(arguments or "{}")
-        except ValueError:
-            given = None
-        if not isinstance(given, dict):
-            question = Question(run.run_id, tool, call_id, "{}")
-            return question.without_answer("invalid", "its arguments are no JSON object")
-        details: CallDetails = {"tool_call_id": call_id, "wait": wait, "input_schema": schema}
-        return await run.driver.run_async(run.asking(tool, given, details))
+            self._held[agent, tool.name] = made
+        return made.as_tool()
 
 
 @dataclass
@@ -279,96 +211,6 @@ class GovernedAgent(Agent[Any]):
         if self.governor is None:
             raise UserError("an agent is governed by `runner.govern(agent)`")
         return [self.governor.governed(tool, self.name) for tool in await super().get_all_tools(run_context)]
-
-
-@dataclass(frozen=True)
-class _Interruption:
-    """Whether a call interrupts the run."""
-
-    runner: GovernedRunner
-    tool: FunctionTool
-
-    async def needs_approval(
-        self, context: RunContextWrapper[Any], arguments: dict[str, Any], call_id: str
-    ) -> bool:
-        name, schema = self.tool.name, self.tool.params_json_schema
-        decision = await self.runner.decide(name, json.dumps(arguments), call_id, wait=False, schema=schema)
-        return decision.waiting
-
-
-@dataclass(frozen=True)
-class _Gate:
-    """What stands before a tool, outside of the time that the tool may take."""
-
-    runner: GovernedRunner
-    tool: FunctionTool
-    waits: bool
-
-    async def check(self, data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
-        call = data.context
-        decision = await self.runner.decide(
-            call.tool_name,
-            call.tool_arguments,
-            call.tool_call_id,
-            wait=self.waits,
-            schema=self.tool.params_json_schema,
-        )
-        if decision.allowed:
-            return ToolGuardrailFunctionOutput.allow()
-        return ToolGuardrailFunctionOutput.reject_content(decision.agent_message)
-
-
-@dataclass(frozen=True)
-class _Invocation:
-    """The call itself, and the report of what came of it."""
-
-    runner: GovernedRunner
-    tool: FunctionTool
-
-    async def invoke(self, context: ToolContext[Any], arguments: str) -> Any:
-        run = _current()
-        call_id = context.tool_call_id
-        schema = self.tool.params_json_schema
-        decision = await self.runner.decide(context.tool_name, arguments, call_id, wait=False, schema=schema)
-        self.runner.take(context.tool_name, arguments, call_id)
-        self.runner.remember(run, call_id)
-        if not decision.allowed:
-            return decision.agent_message
-        try:
-            output = await self.tool.on_invoke_tool(context, arguments)
-        except BaseException as error:
-            run.failed(decision, error)
-            raise
-        if _is_interrupted(context):
-            run.postponed(decision)
-            return output
-        if getattr(context, _FAILED, False):
-            run.failed(decision, str(output))
-        else:
-            run.completed(decision, output)
-        return output
-
-
-def _call(run: RunCore, tool: str, arguments: str, call_id: str) -> tuple[str, ...]:
-    """All that a call is; the same arguments are the same however they are spelled."""
-    with suppress(ValueError):
-        arguments = json.dumps(json.loads(arguments or "{}"), sort_keys=True)
-    return run.run_id, call_id, tool, arguments
-
-
-def _current() -> RunCore:
-    run = current_run()
-    if run is None:
-        raise NoCurrentRun
-    return run
-
-
-def _is_interrupted(context: ToolContext[Any]) -> bool:
-    """Whether the tool is an agent that waits for an approval; it will be called again."""
-    if context.tool_call is None:
-        return False
-    result = peek_agent_tool_run_result(context.tool_call, scope_id=get_agent_tool_state_scope(context))
-    return bool(getattr(result, "interruptions", None))
 
 
 def _checked(handoff: Handoff[Any, Any]) -> Handoff[Any, Any]:

@@ -10,7 +10,9 @@ import pytest
 from agents import Agent, FunctionTool, Runner, RunState, UserError, WebSearchTool, function_tool, handoff
 from agents.mcp import MCPServer as AgentsMcpServer
 from agents.testing import ScriptedModel, assistant_message, function_call
+from governance_client import ToolDecision
 from governance_client.adapters.openai_agents import GovernedRunner
+from governance_client.adapters.openai_tools import Calls, GovernedTool
 from mcp.types import CallToolResult, TextContent
 from mcp.types import Tool as McpTool
 from pydantic import BaseModel
@@ -306,13 +308,19 @@ def test_the_same_call_twice_under_one_id_runs_as_often_as_it_was_approved(
     assert not any(call["flags"] for call in place.run()["toolCalls"])
 
 
-def test_a_decision_is_of_its_own_call_though_another_has_its_id(place: Place) -> None:
+def test_a_decision_is_of_its_own_call_though_another_has_its_id(place: Place, tools: Tools) -> None:
+    calls = Calls()
+    of = {each.__name__: GovernedTool(calls, function_tool(each)) for each in tools.functions}
+
+    async def decided(tool: str, arguments: str) -> ToolDecision:
+        return await calls.decide(of[tool], arguments, "call-1", wait=False)
+
     async def job(runner: GovernedRunner) -> Any:
         async with place.governance() as governance, governance.run(TASK):
-            look = await runner.decide("look", '{"at": "it", "by": 1}', "call-1", wait=False)
-            again = await runner.decide("look", '{"by":1,"at":"it"}', "call-1", wait=False)
-            wire = await runner.decide("wire", '{"to": "mallory"}', "call-1", wait=False)
-            other = await runner.decide("look", '{"at": "another"}', "call-1", wait=False)
+            look = await decided("look", '{"at": "it", "by": 1}')
+            again = await decided("look", '{"by":1,"at":"it"}')
+            wire = await decided("wire", '{"to": "mallory"}')
+            other = await decided("look", '{"at": "another"}')
         return look, again, wire, other
 
     look, again, wire, other = governed(place, job)
