@@ -99,6 +99,8 @@ def first_line() -> str:
     try:
         line = sys.stdin.readline()
         line.encode()
+        if "\0" in line:  # as in UTF-16, which need not be marked
+            raise UnicodeError
     except UnicodeError:
         raise CommandError(
             "the input is not text in UTF-8, as a file of another encoding; save it as UTF-8", USAGE

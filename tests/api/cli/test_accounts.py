@@ -113,7 +113,8 @@ def test_what_is_not_utf_8_is_told_in_words(data_shell: DataShell, monkeypatch: 
     import io
 
     words = ("users", "password", "admin@localhost", "--password-stdin")
-    for source in (b"b\xe9ton, correct horse\n", "correct horse battery".encode("utf-16")):
+    utf_16 = ["correct horse battery".encode(each) for each in ("utf-16", "utf-16-le", "utf-16-be")]
+    for source in (b"b\xe9ton, correct horse\n", *utf_16):
         for errors in ("strict", "surrogateescape"):
             text = io.TextIOWrapper(io.BytesIO(source), encoding="utf-8", errors=errors)
             monkeypatch.setattr(sys, "stdin", text)
