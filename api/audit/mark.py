@@ -4,9 +4,9 @@ A database that holds less than this has lost records - its log (`-wal`) was tid
 older copy lies in its place - and with them perhaps halts and decisions, though all that it still says is
 right. So a start and the commands refuse it, until somebody says that it is meant (`accept`).
 
-For SQLite only. The files of a PostgreSQL server are not the operator's to move, each of its nodes has a data
-folder of its own that may have missed the last checkpoints of others, and after a failover to a copy that
-lacks the last commits the nodes go on.
+With PostgreSQL it refuses nothing: after a failover to a copy that lacks the last commits the nodes go on,
+and each of them has a data folder of its own that may have missed the last checkpoints of others. What is
+gone of those that it saw is said in the log, once.
 
 INVARIANT: the note never goes back by itself: it is written anew only while the database holds all of it.
 """
@@ -41,6 +41,12 @@ _HASH: Final = "SELECT hash FROM audit WHERE organisation_id = ? AND chain = ? A
 _GONE: Final = "SELECT body FROM checkpoints WHERE number = (SELECT MAX(number) FROM audit_carried)"
 _ID: Final = f"SELECT value FROM counters WHERE name = '{INSTALLATION}'"
 _COUNT: Final = "SELECT COALESCE(MAX(sequence), 0) FROM audit WHERE organisation_id = ? AND chain = ?"
+
+_OLDER: Final = (
+    "the database is behind `%s`: %s, and with them perhaps halts, decisions and approvals. An older dump, "
+    "or a copy that lacks the last commits, lies in its place; if that is meant, halt what was halted since, "
+    "and revoke the API keys and grants that were revoked"
+)
 
 Rows = Callable[[str, Sequence[Any]], Sequence[Sequence[Any]]]
 
@@ -86,6 +92,8 @@ class AuditMark:
             self._name = os.path.relpath(self._database.absolute(), settings.data_dir.absolute())
         self.behind = False
         """The database of the running service does not hold what was signed."""
+        self._lost: int | None = None
+        """How many connections to PostgreSQL were lost when it was held against this; None: it was not."""
         self._unread = False
         self._installation = 0
 
@@ -181,29 +189,41 @@ class AuditMark:
 
     def follow(self, checkpointer: Checkpointer, store: Database) -> None:
         """Note what is signed by now. Raises DatabaseUnavailable."""
-        if self._database is None or not checkpointer.signed:
+        if not checkpointer.signed:
             return
         try:
-            before = self._read()
+            before = self._noted()
         except SettingsError as error:
             if not self._unread:
                 log.warning("%s; until then it stays as it is", error)
             self._unread = True
             return
         self._unread = False
-        found = list(store.read_here(lambda: list(_lacks(before, store.rows)))) if before else []
-        if found:
+        self._installation = self._installation or store.read_here(_id, store.rows)
+        found: list[Lack] = []
+        if before is not None and self._asks(before, store):
+            found = list(store.read_here(lambda: list(_lacks(before, store.rows))))
+        self._lost = store.lost
+        if found and self._database is not None:
             if not self.behind:
                 log.error("%s", self.complaint(found))
             self.behind = True
-        else:
-            self.behind = False
-            signed = by_chain(checkpointer.signed)
-            self._installation = self._installation or store.read_here(_id, store.rows)
-            try:
-                self._write(_Mark(checkpointer.signed_at or "", signed, self._name, self._installation))
-            except OSError as error:
-                log.warning("`%s` cannot be written: %s", self.path, error.strerror)
+            return
+        if found:
+            log.error(_OLDER, self.path, "; ".join(each.text for each in found))
+        self.behind = False
+        signed = by_chain(checkpointer.signed)
+        try:
+            self._write(_Mark(checkpointer.signed_at or "", signed, self._name, self._installation))
+        except OSError as error:
+            log.warning("`%s` cannot be written: %s", self.path, error.strerror)
+
+    def _asks(self, before: _Mark, store: Database) -> bool:
+        """Whether the database is held against that. One of PostgreSQL may be named in many ways, and is
+        another one only after its connections were lost."""
+        if self._database is not None:
+            return before.database == self._name
+        return before.installation == self._installation and self._lost != store.lost
 
     def accept(self, store: Database, at: str) -> None:
         """From now on what the database holds is all there is. Raises OSError."""

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from api.settings import SettingsError, load
 from tests.faults.disk_faults import DiskFaults
 from tests.faults.test_careless_files import events_of, governance, send, until_signed
 from tests.harness.nodes import CLEAN, KEY, serve
+from tests.harness.postgres import Postgres
 
 EVENTS = 12
 
@@ -250,3 +252,34 @@ def test_another_database_in_the_same_folder_is_no_copy(left: Killed, tmp_path: 
     )
     said = "audit-mark` says how far another database, `governance.sqlite`, was signed, not this one"
     assert done.returncode == 0 and said in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.postgres
+def test_an_older_dump_of_postgresql_is_served_and_told_once(tmp_path: Path, postgres: Postgres) -> None:
+    database = postgres.create()
+    mark = tmp_path / "data" / "audit-mark"
+
+    def serve_events(numbers: range, database: str) -> str:
+        with serve(tmp_path, "--database-url", database, GOVERNANCE_API_KEY=KEY) as service:
+            http = service.ready().http
+            before = mark.stat().st_ino if mark.exists() else 0
+            assert [send(http, number) for number in numbers] == [200] * len(numbers)
+            deadline = time.monotonic() + 60
+            while not mark.exists() or mark.stat().st_ino == before or records(mark) < len(numbers):
+                assert time.monotonic() < deadline, "they are not signed"
+                time.sleep(0.05)
+            assert service.stop() == 0
+            return service.errors
+
+    told = "signed records of `default` are gone"
+    assert told not in serve_events(range(5), database)
+    older = postgres.create(database.partition("@/")[2].partition("?")[0])
+    assert told not in serve_events(range(5, 40), database)
+    said = serve_events(range(40, 60), older)
+    assert said.count(told) and "the database is behind `data/audit-mark`" in said, said
+    assert told not in serve_events(range(60, 80), older)
+
+
+def records(mark: Path) -> int:
+    chains = json.loads(mark.read_bytes())["chains"]["default"]
+    return sum(count for count, _ in chains.values())

@@ -228,9 +228,9 @@ def _accept(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments)
     if not settings.database.startswith("sqlite:///"):
         print(
-            "how far the record was signed is noted for SQLite only, so there is nothing to accept; hold a "
-            "PostgreSQL database that was restored against what was noted last: `governance audit verify "
-            "--expect noted.json`"
+            "a PostgreSQL database that is older than before is not refused, so there is nothing to accept; "
+            "hold one that was restored against what was noted last: `governance audit verify --expect "
+            "noted.json`"
         )
         return 0
     mark = AuditMark(settings)
