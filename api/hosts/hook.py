@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 
 from api.hosts import journal, wording
 from api.hosts.link import Away, HookAnswer, HookRefused, Nonsense, ServiceFailing, post, sign_of_it
-from api.hosts.report import CALL, Report, Unreadable, plain, shallow, shortened
+from api.hosts.report import CALL, MOST_LEVELS, Report, Unreadable, is_deep, plain, shallow, shortened
 from api.hosts.setup import Setup, SetupError, setup, timeout_of
 from api.hosts.table import NAMES, host
 
@@ -45,8 +45,6 @@ REPLAY_SHARE: Final = 0.3
 """Of a hook's time, for what earlier ones could not tell."""
 MOST_UNTAKEN: Final = 5
 """Agents and runs of which it is tried in vain to tell, before it is tried for the run alone that asks."""
-SPARE_LEVELS: Final = 100
-"""Of what Python can read at first, so that it can be read again further within."""
 
 
 class HookEnd(NamedTuple):
@@ -248,8 +246,6 @@ def _run(run_id: str) -> str:
 def _told_of(name: str, raw: bytes) -> bytes:
     """An input as it can be read: a tool chooses how deep its output is, and nobody gets around a rule by an
     output that cannot be read. Of a call nothing is left out, as it is decided by all that it says."""
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(limit - SPARE_LEVELS)
     try:
         decoded(raw)
     except Unreadable:
@@ -257,8 +253,6 @@ def _told_of(name: str, raw: bytes) -> bytes:
         if host(name).read(decoded(found)).kind == CALL:
             raise
         return found
-    finally:
-        sys.setrecursionlimit(limit)
     return raw
 
 
@@ -270,6 +264,8 @@ def decoded(raw: bytes) -> dict[str, Any]:
         raise Unreadable("it is not JSON") from None
     if not isinstance(value, dict):
         raise Unreadable("it is not an object")
+    if is_deep(value):
+        raise Unreadable(f"it is nested deeper than {MOST_LEVELS} levels")
     return value
 
 
@@ -298,7 +294,7 @@ def denied(name: str, raw: bytes, text: str) -> HookEnd:
     found = host(name)
     try:
         report = found.read(decoded(raw))
-    except Unreadable:
+    except Exception:
         return HookEnd(json.dumps(found.deny("", text)).encode(), BLOCK, text)
     if report.kind != CALL:
         return HookEnd(json.dumps(found.allow(report.event)).encode(), 0, text)
@@ -329,7 +325,16 @@ def answered(
 
 
 def main(words: Sequence[str], begun: float) -> int:
-    """The exit code of `governance hook`, its host and options in `words`."""
+    """The exit code of `governance hook`, its host and options in `words`. INVARIANT: whatever goes wrong
+    denies; what ends otherwise, hosts take for consent."""
+    try:
+        return _run_once(words, begun)
+    except BaseException as error:
+        _complain(f"it failed: {type(error).__name__}: {error}")
+        return BLOCK
+
+
+def _run_once(words: Sequence[str], begun: float) -> int:
     name = words[0] if words else ""
     if name not in NAMES:
         _complain(f"`{name}` is no host of a hook; write one of {', '.join(NAMES)}")
@@ -387,10 +392,4 @@ def _complain(text: str) -> None:
 
 
 if __name__ == "__main__":
-    begun = time.monotonic()
-    try:
-        code = main(sys.argv[1:], begun)
-    except BaseException as error:
-        _complain(f"it failed: {type(error).__name__}: {error}")
-        code = BLOCK
-    sys.exit(code)
+    sys.exit(main(sys.argv[1:], time.monotonic()))

@@ -206,9 +206,10 @@ def in_folder(payload: dict[str, Any], said: Mapping[str, Any], argument: str = 
 
 def _is_absolute(name: str, value: Any) -> bool:
     """Whether a path is one from wherever it is seen; commands are not."""
-    if isinstance(value, list):
-        return all(_is_absolute(name, each) for each in value)
-    return name != "command" and isinstance(value, str) and (value.startswith(_ABSOLUTE) or value[1:2] == ":")
+    paths = value if isinstance(value, list) else [value]
+    return name != "command" and all(
+        isinstance(each, str) and (each.startswith(_ABSOLUTE) or each[1:2] == ":") for each in paths
+    )
 
 
 def shortened(value: Any, depth: int = 0) -> Any:
@@ -232,6 +233,21 @@ def plain(value: Any) -> str:
         text = "nested too deeply"
     text = text[:LONG_TEXT].encode("utf-8", "replace").decode().replace("\0", "\ufffd")
     return f"{text} (told as text)"
+
+
+def is_deep(value: dict[str, Any]) -> bool:
+    """Whether it has more than `MOST_LEVELS`: what reads it further may go by recursion."""
+    level: list[Any] = [value]
+    for _ in range(MOST_LEVELS):
+        level = [
+            inner
+            for each in level
+            for inner in (each.values() if isinstance(each, dict) else each)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def shallow(raw: bytes) -> bytes:

@@ -17,6 +17,7 @@ import msgspec
 from api.http.problems import ApiError, invalid, problem_json
 from api.http.unique_keys import RepeatedKey, unique_keys
 from engine.errors import Problem
+from engine.fields.json_text import is_deeper
 from engine.fields.scalars import is_kept
 from schemas.validation import violations
 
@@ -107,7 +108,7 @@ def check_depth(raw: bytes, value: Any) -> None:
     """Refuse a value that is nested deeper than `MOST_NESTED`; next to free for a body with few brackets."""
     # `replace` jumps from one to the next: where there are few, it counts twice as fast as `count`.
     others = len(raw.replace(b"[", b"")) + len(raw.replace(b"{", b""))
-    if 2 * len(raw) - others > MOST_NESTED and _depth_exceeds(value, MOST_NESTED):
+    if 2 * len(raw) - others > MOST_NESTED and is_deeper(value, MOST_NESTED):
         raise too_deep()
 
 
@@ -152,20 +153,6 @@ def check_digits(raw: bytes, pointer: str = "/metadata") -> None:
     if inexact:
         message = f"`{inexact[0][:40]}` has more digits than a number keeps; send it as text"
         raise invalid(pointer, message)
-
-
-def _depth_exceeds(value: Any, most: int) -> bool:
-    level = [value]
-    for _ in range(most):
-        level = [
-            child
-            for item in level
-            for child in (item.values() if isinstance(item, dict) else item)
-            if isinstance(child, (dict, list))
-        ]
-        if not level:
-            return False
-    return True
 
 
 def _find_nul(value: Any) -> str | None:

@@ -16,6 +16,9 @@ from engine.model import Json
 DEEPEST: Final = 4
 """So often JSON in a text is looked for within JSON in a text."""
 
+MOST_LEVELS: Final = 500
+"""Of lists and objects in such a text, whatever the version of Python reads."""
+
 MOST_OPENED: Final = 20_000
 """Values that a call may hold in such texts together: as many as beside them (`api/http/bodies.py`)."""
 
@@ -56,6 +59,8 @@ def opened(text: str, unread: Unread | None = None) -> dict[str, Json] | list[Js
         except RecursionError:
             break
         if isinstance(found, (dict, list)):
+            if value.count("[") + value.count("{") > MOST_LEVELS and is_deeper(found, MOST_LEVELS):
+                break
             if unread is not None:
                 if (held := _most_held(value)) > unread.room:
                     unread.append(text)
@@ -68,6 +73,21 @@ def opened(text: str, unread: Unread | None = None) -> dict[str, Json] | list[Js
     if unread is not None and value.lstrip()[:1] in ("{", "[", '"'):
         unread.append(text)
     return None
+
+
+def is_deeper(value: Any, most: int) -> bool:
+    """Whether a text, a list or an object has more levels of lists and objects than so many."""
+    level = [value]
+    for _ in range(most):
+        level = [
+            inner
+            for each in level
+            for inner in (each.values() if isinstance(each, dict) else each)
+            if isinstance(inner, (dict, list))
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _most_held(text: str) -> int:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from api import cli
 from api.handlers.hook_request import HookRequest
+from api.hosts import hook
 from api.hosts.hook import answered
 from api.hosts.report import PROBE
 from api.hosts.table import NAMES, host
@@ -345,3 +349,20 @@ def test_no_text_holds_the_key(service: Served) -> None:
         said = answered("codex", words, {"GOVERNANCE_API_KEY": key}, told("codex", "call"), time.monotonic())
         assert b"holds no API key" in said.output
         assert b"secret" not in said.output and "secret" not in said.error
+
+
+@pytest.mark.parametrize("fails", ["answered", "setup", "decoded"])
+def test_whatever_goes_wrong_denies(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], fails: str
+) -> None:
+    """Claude Code goes on where a hook ends with 1, as Python does for an exception that nobody expects."""
+
+    def fail(*_: object) -> Any:
+        raise RecursionError("too much")
+
+    monkeypatch.setattr(hook, fails, fail)
+    raw = told("claude-code", "call", session="s", call="c-1", command="ls")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(raw)))
+    monkeypatch.setenv("GOVERNANCE_API_KEY", "k")
+    assert cli.main(["hook", "claude-code"]) == 2
+    assert "too much" in capfd.readouterr().err

@@ -233,11 +233,14 @@ def test_an_output_of_many_levels_gets_around_no_label(agent: Make, levels: int,
     assert "No sending" in made.call(SEND).text
 
 
-def test_of_a_call_nothing_is_left_out(agent: Make) -> None:
+@pytest.mark.parametrize("levels", [301, 900, 1_500, 9_000, 200_000])
+def test_of_a_call_nothing_is_left_out(agent: Make, levels: int) -> None:
+    """How deep Python reads is different in each of its versions."""
     made = agent("claude-code")
     raw = told("claude-code", "call", session=made.session, call="c-1", command="@")
-    found = made.hook(raw.replace(b'"@"', b"[" * 1_500 + b"]" * 1_500))
+    found = made.hook(raw.replace(b'"@"', b"[" * levels + b"]" * levels))
     assert found.code == 2
+    assert "nested deeper than 300" in found.error or "not JSON" in found.error
     assert "runId" not in made.run
 
 
