@@ -10,7 +10,6 @@ is away. A call that waits for a person is never let through without that person
 
 from __future__ import annotations
 
-import _thread
 import os
 import sys
 import time
@@ -21,16 +20,16 @@ if __name__ == "__main__":
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from api.hosts import journal, wording
+from api.hosts.last_word import BLOCK, LastWord
 from api.hosts.link import Away, HookAnswer, HookRefused, Nonsense, ServiceFailing, post, sign_of_it
 from api.hosts.report import CALL, MOST_LEVELS, Report, Unreadable, is_deep, plain, shallow, shortened
 from api.hosts.setup import Setup, SetupError, setup, timeout_of
 from api.hosts.table import NAMES, host
 
-BLOCK: Final = 2
-"""The exit code that blocks with every host."""
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 ASK_SECONDS: Final = 30.0
 """For a decision that nobody is waited for."""
@@ -129,6 +128,16 @@ class Hook:
         seconds = max(LEAST_SECONDS, min(self.left(), 1.0))
         if report.kind == CALL and (sign := sign_of_it(self.setup, seconds)):
             return self._deny(raw, wording.undecided(f"{why}{sign}"))
+        return self._kept(raw, report, text)
+
+    def late(self, raw: bytes) -> HookEnd:
+        """What it ends with where its time is over before it knows more: what became of a call is told later,
+        as the next one may depend on it."""
+        report = self._report(raw)
+        return _late(self.name, raw) if report.kind == CALL else self._kept(raw, report)
+
+    def _kept(self, raw: bytes, report: Report, text: str = "") -> HookEnd:
+        """It goes ahead once it stands in the journal; `text` says why a call could not be decided."""
         entry = {
             "host": self.name,
             "agentId": self.setup.agent_id,
@@ -137,13 +146,14 @@ class Hook:
             "decidedOffline": report.kind == CALL,
             "input": raw.decode("utf-8"),
         }
+        goes_ahead = HookEnd(self._shaped(host(self.name).allow(report.event)))
         try:
             journal.append(self.setup.journal, entry)
         except OSError as error:
             if report.kind == CALL:
                 return self._deny(raw, f"{text} Its journal cannot be written either: {error}.")
-            return HookEnd(self._shaped(host(self.name).allow(report.event)), error=f"not told: {error}")
-        return HookEnd(self._shaped(host(self.name).allow(report.event)))
+            return goes_ahead._replace(error=f"not told: {error}")
+        return goes_ahead
 
     def _replay(self, raw: bytes) -> Away | None:
         """Tell what could not be told, before the next decision, which may depend on it; returns why some of
@@ -301,15 +311,28 @@ def denied(name: str, raw: bytes, text: str) -> HookEnd:
     return HookEnd(json.dumps(found.deny(report.event, text)).encode())
 
 
+def _late(name: str, raw: bytes) -> HookEnd:
+    return denied(name, raw, wording.undecided("it took too long"))
+
+
 def answered(
-    name: str, words: Sequence[str], environment: Mapping[str, str], raw: bytes, begun: float, **how: Any
+    name: str,
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    raw: bytes,
+    begun: float,
+    last_word: LastWord[HookEnd] | None = None,
+    **how: Any,
 ) -> HookEnd:
     """What a hook with these words ends with, whatever happens."""
     raw = raw.removeprefix(BYTE_ORDER_MARK)
     try:
         made = setup(words, environment, host(name).default_timeout)
         raw = _told_of(name, raw)
-        return Hook(name, made, begun, **how).run(raw)
+        hook = Hook(name, made, begun, **how)
+        if last_word is not None:
+            last_word.says = partial(hook.late, raw)
+        return hook.run(raw)
     except SetupError as error:
         return denied(name, raw, wording.broken(str(error)))
     except Unreadable as unreadable:
@@ -339,38 +362,18 @@ def _run_once(words: Sequence[str], begun: float) -> int:
     if name not in NAMES:
         _complain(f"`{name}` is no host of a hook; write one of {', '.join(NAMES)}")
         return BLOCK
-    last_word = LastWord(name, words[1:], begun)
+    timeout = timeout_of(words[1:], host(name).default_timeout)
+    until = begun + min(own_seconds(timeout) + 1, timeout * 0.95)
+    last_word = LastWord(until, partial(_late, name, b""), _ended)
+    raw = b""
     try:
-        last_word.raw = sys.stdin.buffer.read()
+        raw = sys.stdin.buffer.read()
     except (OSError, AttributeError) as error:
         _complain(f"the input cannot be read: {error}")
-    said = answered(name, words[1:], os.environ, last_word.raw, begun)
+    last_word.says = partial(_late, name, raw)
+    said = answered(name, words[1:], os.environ, raw, begun, last_word)
     last_word.take()
     return _ended(said)
-
-
-class LastWord:
-    """Denies when the host is about to lose its patience, whatever the hook is stuck in: some of it, such as
-    the resolution of a name, is ended by no signal. Whoever takes the word first answers."""
-
-    def __init__(self, name: str, words: Sequence[str], begun: float) -> None:
-        self.raw = b""
-        self._name, self._lock = name, _thread.allocate_lock()
-        timeout = timeout_of(words, host(name).default_timeout)
-        self._until = begun + min(own_seconds(timeout) + 1, timeout * 0.95)
-        _thread.start_new_thread(self._watch, ())
-
-    def take(self) -> None:
-        self._lock.acquire()
-
-    def _watch(self) -> None:
-        time.sleep(max(self._until - time.monotonic(), 0))
-        self.take()
-        code = BLOCK
-        try:
-            code = _ended(denied(self._name, self.raw, wording.undecided("it took too long")))
-        finally:
-            os._exit(code)
 
 
 def _ended(said: HookEnd) -> int:

@@ -1,8 +1,9 @@
 """What hooks could not tell the service, kept on disk until it has it: one line each, in their order.
 
 INVARIANT: `append` returns after the line is on disk, or raises OSError; a line goes only when the service
-has recorded it, or has refused it, in which case it is kept in `refused.jsonl`. Hooks run side by side, so
-whoever reads or writes holds the lock.
+has recorded it, or has refused it, in which case it is kept in `refused.jsonl`. Hooks run side by side:
+whoever tells of lines holds one lock, as long as the service takes, whoever writes them another one, for a
+moment, so that who has something to keep waits for nobody that tells. Who takes lines away holds both.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import Any, Final
 
 WAITING: Final = "waiting.jsonl"
 REFUSED: Final = "refused.jsonl"
+_TELLING: Final = "lock"
+_WRITING: Final = "lock.lines"
 _TEXTS: Final = ("host", "agentId", "callId", "at", "input")
 _NO_ENTRY: Final = "line"
 
@@ -26,7 +29,7 @@ the service is away."""
 
 
 def append(folder: Path, entry: dict[str, Any]) -> None:
-    with _locked(folder, wait=True):
+    with _locked(folder, _WRITING, wait=True):
         _write(folder / WAITING, entry)
 
 
@@ -45,8 +48,9 @@ def waiting(folder: Path) -> list[dict[str, Any]]:
 def replay(folder: Path, send: Send, go_on: Callable[[], bool]) -> bool:
     """Tell the service of what waits, oldest first, as long as `go_on` says so. False: another hook is at
     it."""
-    with contextlib.suppress(BlockingIOError), _locked(folder, wait=False):
-        found = list(_entries(folder / WAITING))
+    with contextlib.suppress(BlockingIOError), _locked(folder, _TELLING, wait=False):
+        with _locked(folder, _WRITING, wait=True):
+            found = list(_entries(folder / WAITING))
         left: list[dict[str, Any]] = []
         looked_at = 0
         try:
@@ -61,7 +65,9 @@ def replay(folder: Path, send: Send, go_on: Callable[[], bool]) -> bool:
                 looked_at += 1
         finally:
             if looked_at > len(left):
-                _replace(folder / WAITING, [*left, *found[looked_at:]])
+                with _locked(folder, _WRITING, wait=True):
+                    now = list(_entries(folder / WAITING))  # others have put more behind these
+                    _replace(folder / WAITING, [*left, *now[looked_at:]])
         return True
     return False
 
@@ -128,10 +134,10 @@ def _sync_folder(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path, *, wait: bool) -> Iterator[None]:
+def _locked(folder: Path, name: str, *, wait: bool) -> Iterator[None]:
     """Raises BlockingIOError when another hook has the lock and this one is not to wait."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    descriptor = os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         yield

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from api.hosts import hook
+from api.hosts import hook, journal
 from api.hosts.installer import Wish
 from api.hosts.table import NAMES, host
 from tests.harness.agent_host import Ended, consequence, told
@@ -222,21 +222,34 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-@every_host
-def test_what_no_signal_ends_is_denied_in_time(tmp_path: Path, name: str) -> None:
-    """As the resolution of a name, when the servers of names do not answer."""
+def stuck(folder: Path, name: str, kind: str) -> Ended:
+    """How a hook ends for which no name is resolved, as when the servers of names do not answer."""
     words = [hook.__file__, name, "--url", "http://governance.example", "--timeout", "2"]
     process = subprocess.Popen(
         [sys.executable, "-c", STUCK, *words],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GOVERNANCE_API_KEY": "agk_x"},
+        env={"PATH": os.environ["PATH"], "HOME": str(folder), "GOVERNANCE_API_KEY": "agk_x"},
     )
     try:
-        found = consequence(name, ended(process, told(name, "call")))
+        return ended(process, told(name, kind))
     finally:
         process.kill()
         process.wait()
+
+
+@every_host
+def test_what_no_signal_ends_is_denied_in_time(tmp_path: Path, name: str) -> None:
+    found = consequence(name, stuck(tmp_path, name, "call"))
     assert not found.goes_ahead
     assert "it took too long" in found.text
+
+
+@every_host
+def test_what_became_of_a_call_is_kept_in_time(tmp_path: Path, name: str) -> None:
+    """The next one may depend on it."""
+    assert stuck(tmp_path, name, "result").code == 0
+    (entry,) = journal.waiting(tmp_path / ".local/state/governance/journal/hooks")
+    assert entry["host"] == name
+    assert not entry["decidedOffline"]

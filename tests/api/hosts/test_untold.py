@@ -60,6 +60,38 @@ def test_a_hook_waits_for_another_that_tells(reading: Agent) -> None:
     assert "No sending" in found.text
 
 
+def test_what_was_read_is_kept_though_another_hook_tells(agent: Make) -> None:
+    """As long as a service that hangs takes, which may be longer than this hook has."""
+    made = agent("claude-code")
+    assert made.call(READ).goes_ahead
+    journal.append(made.folder / "journal" / "hooks", {})  # which makes the folder
+    with telling(made.folder / "journal" / "hooks"):
+        made.url = AWAY
+        keeping = threading.Thread(target=made.tell, args=("result", READ))
+        keeping.start()
+        keeping.join(60)
+        assert not keeping.is_alive()
+    made.url = ""
+    assert "No sending" in made.call(SEND).text
+
+
+def test_what_is_kept_while_others_are_told_stays(tmp_path: Path) -> None:
+    entries = [dict.fromkeys(("host", "agentId", "callId", "at", "input"), name) for name in "abc"]
+    for entry in entries:
+        entry["decidedOffline"] = ""
+    journal.append(tmp_path, entries[0])
+    journal.append(tmp_path, entries[1])
+
+    def send(entry: dict[str, object]) -> str | None:
+        if entry == entries[0]:
+            journal.append(tmp_path, entries[2])
+            return ""
+        return None
+
+    assert journal.replay(tmp_path, send, lambda: True)
+    assert journal.waiting(tmp_path) == entries[1:]
+
+
 def passed_on(request: Received, service: Served) -> Answer:
     """What the service says, to whom stands before it."""
     kept = ("x-api-key", "content-type")
