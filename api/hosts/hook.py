@@ -18,6 +18,7 @@ if __name__ == "__main__":
     # Started by its path: the room is found from there, and nothing else of this folder is.
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
 
+import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -133,8 +134,10 @@ class Hook:
     def late(self, raw: bytes) -> HookEnd:
         """What it ends with where its time is over before it knows more: what became of a call is told later,
         as the next one may depend on it."""
-        report = self._report(raw)
-        return _late(self.name, raw) if report.kind == CALL else self._kept(raw, report)
+        with contextlib.suppress(Unreadable, ValueError):
+            if (report := self._report(raw)).kind != CALL:
+                return self._kept(raw, report)
+        return _late(self.name, raw)
 
     def _kept(self, raw: bytes, report: Report, text: str = "") -> HookEnd:
         """It goes ahead once it stands in the journal; `text` says why a call could not be decided."""
@@ -146,7 +149,7 @@ class Hook:
             "decidedOffline": report.kind == CALL,
             "input": raw.decode("utf-8"),
         }
-        goes_ahead = HookEnd(self._shaped(host(self.name).allow(report.event)))
+        goes_ahead = HookEnd(json.dumps(host(self.name).allow(report.event)).encode())
         try:
             journal.append(self.setup.journal, entry)
         except OSError as error:
@@ -220,9 +223,6 @@ class Hook:
 
     def _deny(self, raw: bytes, text: str) -> HookEnd:
         return denied(self.name, raw, text)
-
-    def _shaped(self, value: Mapping[str, Any]) -> bytes:
-        return json.dumps(value).encode()
 
 
 def own_seconds(timeout: float) -> float:

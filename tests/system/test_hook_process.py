@@ -222,7 +222,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def stuck(folder: Path, name: str, kind: str) -> Ended:
+def stuck(folder: Path, name: str, raw: bytes) -> Ended:
     """How a hook ends for which no name is resolved, as when the servers of names do not answer."""
     words = [hook.__file__, name, "--url", "http://governance.example", "--timeout", "2"]
     process = subprocess.Popen(
@@ -233,15 +233,17 @@ def stuck(folder: Path, name: str, kind: str) -> Ended:
         env={"PATH": os.environ["PATH"], "HOME": str(folder), "GOVERNANCE_API_KEY": "agk_x"},
     )
     try:
-        return ended(process, told(name, kind))
+        return ended(process, raw)
     finally:
         process.kill()
         process.wait()
 
 
 @every_host
-def test_what_no_signal_ends_is_denied_in_time(tmp_path: Path, name: str) -> None:
-    found = consequence(name, stuck(tmp_path, name, "call"))
+@pytest.mark.parametrize("kind", ["call", "unknown"])
+def test_what_no_signal_ends_is_denied_in_time(tmp_path: Path, name: str, kind: str) -> None:
+    raw = told(name, kind) if kind == "call" else b'{"session_id": "s-1", "hook_event_name": "Unknown"}'
+    found = consequence(name, stuck(tmp_path, name, raw))
     assert not found.goes_ahead
     assert "it took too long" in found.text
 
@@ -249,7 +251,7 @@ def test_what_no_signal_ends_is_denied_in_time(tmp_path: Path, name: str) -> Non
 @every_host
 def test_what_became_of_a_call_is_kept_in_time(tmp_path: Path, name: str) -> None:
     """The next one may depend on it."""
-    assert stuck(tmp_path, name, "result").code == 0
+    assert stuck(tmp_path, name, told(name, "result")).code == 0
     (entry,) = journal.waiting(tmp_path / ".local/state/governance/journal/hooks")
     assert entry["host"] == name
     assert not entry["decidedOffline"]
