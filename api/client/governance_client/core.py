@@ -1,12 +1,14 @@
 """One client of the service, whoever waits on it: settings, connections, reports in the background.
 
 Reports go behind decisions: a daemon thread sends them a moment later, many at once, unless the next question
-of their run takes them along before. A report that is lost with its process is not a call let through.
+of their run takes them along before. A report that is lost with its process is not a call let through; what
+the service has not taken of outputs when a process ends stands in the journal, for the next one of its agent.
 """
 
 from __future__ import annotations
 
 import atexit
+import json
 import logging
 import multiprocessing.util
 import os
@@ -21,7 +23,7 @@ from governance_client.drivers import ClientDriver
 from governance_client.events import ClientEvent
 from governance_client.exchange import Flow, NoAnswer, backoff
 from governance_client.journal import OfflineJournal
-from governance_client.report_queue import ReportQueue
+from governance_client.report_queue import ReportQueue, Settled
 from governance_client.settings import ClientSettings
 
 log = logging.getLogger("governance_client")
@@ -131,13 +133,34 @@ class ClientCore:
         self.release()
 
     def release(self) -> None:
-        """Let go of connections and files. What is not sent stays in the journal, if it stands there."""
+        """Let go of connections and files. What is not sent is left to the next process, in the journal."""
         if not self._closed:
             self._closed = True
+            if self._thread is not None:
+                self._leave()
             self.queue.wake()
             self.driver.close()
             for journal in self._journals.values():
                 journal.close()
+
+    def _leave(self) -> None:
+        """INVARIANT: a run that goes on in another process is not decided without what it has read in this
+        one, however long the service is away."""
+        try:
+            self.queue.keep_rest(self._kept)
+        except OSError as error:
+            log.error("reports are lost, as they cannot be put into the journal: %s", error)
+
+    def _kept(self, events: Sequence[ClientEvent]) -> list[Settled]:
+        """Put events into the journals of their agents; whom to tell what became of each."""
+        of_agents: dict[str, list[ClientEvent]] = {}
+        for event in events:
+            of_agents.setdefault(json.loads(event.content)["agentId"], []).append(event)
+        told: dict[str, Settled] = {}
+        for agent_id, those in of_agents.items():
+            settled = self._journals[agent_id].append(those)
+            told |= zip((event.event_id for event in those), settled, strict=True)
+        return [told[event.event_id] for event in events]
 
     @property
     def is_closed(self) -> bool:

@@ -99,11 +99,9 @@ class ReportQueue:
     def inherit(self, other: ReportQueue) -> None:
         """Have what another process tells told by this one as well, should it have to be known. It is that
         one's to keep: whoever answers for it there knows what becomes of it."""
-        flights = set(other._flying.values())
-        reports = [report for flight in flights for report in flight.reports]
-        reports += [report for pending in other._pending.values() for report in pending]
+        reports = other._all()
         with self._lock:
-            for report in sorted(reports, key=lambda report: report.number):
+            for report in reports:
                 self._append(report.event, None if report.settled is None else _kept_there)
 
     def hold(self) -> None:
@@ -198,7 +196,24 @@ class ReportQueue:
             self._append(event, told[-1])
         self._on_added()
 
+    def keep_rest(self, keep: Keep) -> None:
+        """Have what is queued or being sent, and not kept yet, kept, where it says what became of a call: on
+        nothing else depends what a run is answered later. Raises what `keep` raises."""
+        with self._lock:
+            fresh = [report for report in self._all() if report.settled is None]
+            if any(report.event.event_type.startswith("tool.") for report in fresh):
+                told = keep([report.event for report in fresh])
+                for report, settled in zip(fresh, told, strict=True):
+                    report.settled = settled
+
     # With the lock --------------------------------------------------------------------------------
+
+    def _all(self) -> list[QueuedReport]:
+        """In the order in which they were queued."""
+        flights = set(self._flying.values())
+        reports = [report for flight in flights for report in flight.reports]
+        reports += [report for pending in self._pending.values() for report in pending]
+        return sorted(reports, key=lambda report: report.number)
 
     def _with_those_before(self, line: Collection[str], until: int) -> Collection[str]:
         """These runs, and those that the reports which wait for them, up to a number, come behind."""

@@ -63,6 +63,39 @@ def test_closed_refuses_and_asks_again_when_it_is_back(told: Told, gate: Gate) -
     assert files(told) == []
 
 
+@pytest.mark.parametrize("fail_mode", ["closed", "open"])
+def test_what_was_read_at_the_end_of_a_process_is_known_to_the_next(
+    told: Told, gate: Gate, service: Served, fail_mode: Any
+) -> None:
+    """The same run goes on there: after a restart of the agent, or when a person has answered."""
+    settings, run_id = told(gate.port, decide_seconds=2.0, fail_mode=fail_mode), service.ids("run")
+    with Governance(settings) as governance:
+        run = governance.run("a task", run_id=run_id)
+        fetched = run.check("fetch", {})
+        gate.shut()
+        run.completed(fetched, "a page")
+    gate.open()
+    with Governance(settings) as governance:
+        assert governance.run("a task", run_id=run_id).check("send", {}).status == "blocked"
+    assert files(told) == []
+
+
+def test_what_tasks_have_read_is_known_to_the_next_process(told: Told, gate: Gate, service: Served) -> None:
+    settings, run_id = told(gate.port, decide_seconds=2.0), service.ids("run")
+
+    async def read() -> None:
+        async with AsyncGovernance(settings) as governance:
+            run = governance.run("a task", run_id=run_id)
+            fetched = await run.check("fetch", {})
+            gate.shut()
+            run.completed(fetched, "a page")
+
+    asyncio.run(read())
+    gate.open()
+    with Governance(settings) as governance:
+        assert governance.run("a task", run_id=run_id).check("send", {}).status == "blocked"
+
+
 def test_closed_rides_out_a_restart(ask: Ask, told: Told, gate: Gate) -> None:
     gate.shut()
     with ThreadPoolExecutor(1) as agents:
