@@ -7,6 +7,8 @@ import errno
 import json
 import os
 import stat
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,11 +16,13 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import governance_client
 import pytest
 from governance_client import AsyncGovernance, Governance, run_memory
 
 from tests.api.client.conftest import Ask, Told, pending, until
 from tests.harness.gate import Gate
+from tests.harness.nodes import CLEAN
 from tests.harness.receiver import Answer, Received, Receiver
 from tests.harness.running_service import Served
 
@@ -63,37 +67,56 @@ def test_closed_refuses_and_asks_again_when_it_is_back(told: Told, gate: Gate) -
     assert files(told) == []
 
 
+BY_THREAD = """
+import sys
+from governance_client import Governance
+with Governance.from_env() as governance:
+    run = governance.run("a task", run_id=sys.argv[1])
+    fetched = run.check("fetch", {})
+    print("read", flush=True)
+    sys.stdin.read()
+    run.completed(fetched, "a page")
+"""
+BY_TASK = """
+import asyncio, sys
+from governance_client import AsyncGovernance
+async def main():
+    async with AsyncGovernance.from_env() as governance:
+        run = governance.run("a task", run_id=sys.argv[1])
+        fetched = await run.check("fetch", {})
+        print("read", flush=True)
+        sys.stdin.read()
+        run.completed(fetched, "a page")
+asyncio.run(main())
+"""
+
+
 @pytest.mark.parametrize("fail_mode", ["closed", "open"])
+@pytest.mark.parametrize("program", [BY_THREAD, BY_TASK], ids=["thread", "task"])
 def test_what_was_read_at_the_end_of_a_process_is_known_to_the_next(
-    told: Told, gate: Gate, service: Served, fail_mode: Any
+    told: Told, gate: Gate, service: Served, fail_mode: Any, program: str
 ) -> None:
     """The same run goes on there: after a restart of the agent, or when a person has answered."""
-    settings, run_id = told(gate.port, decide_seconds=2.0, fail_mode=fail_mode), service.ids("run")
-    with Governance(settings) as governance:
-        run = governance.run("a task", run_id=run_id)
-        fetched = run.check("fetch", {})
+    settings, run_id = told(gate.port, fail_mode=fail_mode), service.ids("run")
+    said = {
+        "GOVERNANCE_API_KEY": settings.api_key,
+        "GOVERNANCE_URL": settings.url,
+        "GOVERNANCE_AGENT_ID": "payer",
+        "GOVERNANCE_FAIL_MODE": fail_mode,
+        "GOVERNANCE_JOURNAL": str(settings.journal),
+        "PYTHONPATH": str(Path(governance_client.__file__).parent.parent),
+    }
+    words = [sys.executable, "-c", program, run_id]
+    with subprocess.Popen(words, env=CLEAN | said, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as agent:
+        assert agent.stdout is not None
+        assert agent.stdout.readline() == b"read\n"
         gate.shut()
-        run.completed(fetched, "a page")
+        agent.communicate(timeout=60)
+    assert agent.returncode == 0
     gate.open()
     with Governance(settings) as governance:
         assert governance.run("a task", run_id=run_id).check("send", {}).status == "blocked"
     assert files(told) == []
-
-
-def test_what_tasks_have_read_is_known_to_the_next_process(told: Told, gate: Gate, service: Served) -> None:
-    settings, run_id = told(gate.port, decide_seconds=2.0), service.ids("run")
-
-    async def read() -> None:
-        async with AsyncGovernance(settings) as governance:
-            run = governance.run("a task", run_id=run_id)
-            fetched = await run.check("fetch", {})
-            gate.shut()
-            run.completed(fetched, "a page")
-
-    asyncio.run(read())
-    gate.open()
-    with Governance(settings) as governance:
-        assert governance.run("a task", run_id=run_id).check("send", {}).status == "blocked"
 
 
 def test_closed_rides_out_a_restart(ask: Ask, told: Told, gate: Gate) -> None:
