@@ -53,6 +53,8 @@ AGENT_EVENTS: Final = {
 
 OPEN_LABELS: Final = frozenset({"detector", "method", "organisation", "policy", "route"})
 """Labels whose values are whatever a process has met."""
+BUILD_LABELS: Final = frozenset({"python", "revision"})
+"""Labels whose one value is that of the machine that makes the page."""
 
 
 def settings() -> str:
@@ -156,10 +158,13 @@ def metrics() -> str:
                 if not OPEN_LABELS.isdisjoint(sample.labels):
                     continue
                 for label, value in sample.labels.items():
-                    if label != "le" and value not in labels.setdefault(label, []):
+                    if label in BUILD_LABELS:
+                        labels[label] = []
+                    elif label != "le" and value not in labels.setdefault(label, []):
                         labels[label].append(value)
             shown = "; ".join(
-                f"`{name}`: {', '.join(map(code, sorted(values)))}" for name, values in labels.items()
+                code(name) + (": " if values else "") + ", ".join(map(code, sorted(values)))
+                for name, values in labels.items()
             )
             name = family.name + ("_total" if family.type == "counter" else "")
             rows.append((code(name), family.type, shown, family.documentation))
