@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple
 from api.hosts import journal, wording
 from api.hosts.last_word import BLOCK, LastWord
 from api.hosts.link import Away, HookAnswer, HookRefused, Nonsense, ServiceFailing, post, sign_of_it
-from api.hosts.report import CALL, MOST_LEVELS, Report, Unreadable, is_deep, plain, shallow, shortened
+from api.hosts.report import CALL, Report, Unreadable, decoded, plain, shallow, shortened
 from api.hosts.setup import Setup, SetupError, setup, timeout_of
 from api.hosts.table import NAMES, host
 
@@ -77,6 +77,11 @@ class Hook:
         return self.deadline - self.clock()
 
     def run(self, raw: bytes) -> HookEnd:
+        try:  # what a call gives may have to be kept, as later ones are decided by it
+            journal.need_room(self.setup.journal)
+        except OSError as error:
+            if self._report(raw).kind == CALL:
+                return self._deny(raw, wording.broken(f"its journal cannot be written: {error}"))
         if (untold := self._replay(raw)) is not None:
             return self._without_service(raw, str(untold), is_there=isinstance(untold, ServiceFailing))
         try:
@@ -264,19 +269,6 @@ def _told_of(name: str, raw: bytes) -> bytes:
             raise
         return found
     return raw
-
-
-def decoded(raw: bytes) -> dict[str, Any]:
-    """The input of a host; raises Unreadable."""
-    try:
-        value = json.loads(raw)
-    except (ValueError, RecursionError):
-        raise Unreadable("it is not JSON") from None
-    if not isinstance(value, dict):
-        raise Unreadable("it is not an object")
-    if is_deep(value):
-        raise Unreadable(f"it is nested deeper than {MOST_LEVELS} levels")
-    return value
 
 
 def told(name: str, raw: bytes, ask: Callable[[bytes], HookAnswer]) -> HookAnswer:

@@ -9,6 +9,7 @@ moment, so that who has something to keep waits for nobody that tells. Who takes
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -20,6 +21,8 @@ WAITING: Final = "waiting.jsonl"
 REFUSED: Final = "refused.jsonl"
 _TELLING: Final = "lock"
 _WRITING: Final = "lock.lines"
+LEAST_ROOM: Final = 4 << 20
+"""Bytes on the disk: more than an output that the service takes."""
 _TEXTS: Final = ("host", "agentId", "callId", "at", "input")
 _NO_ENTRY: Final = "line"
 
@@ -31,6 +34,17 @@ the service is away."""
 def append(folder: Path, entry: dict[str, Any]) -> None:
     with _locked(folder, _WRITING, wait=True):
         _write(folder / WAITING, entry)
+
+
+def need_room(folder: Path) -> None:
+    """Raises OSError where nothing could be appended."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for path in (folder, folder / WAITING):
+        if path.exists() and not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+    space = os.statvfs(folder)
+    if space.f_bavail * space.f_frsize < LEAST_ROOM:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
 
 
 def is_empty(folder: Path) -> bool:

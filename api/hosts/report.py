@@ -235,7 +235,20 @@ def plain(value: Any) -> str:
     return f"{text} (told as text)"
 
 
-def is_deep(value: dict[str, Any]) -> bool:
+def decoded(raw: bytes) -> dict[str, Any]:
+    """The input of a host; raises Unreadable."""
+    try:
+        value = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise Unreadable("it is not JSON") from None
+    if not isinstance(value, dict):
+        raise Unreadable("it is not an object")
+    if _is_deep(value):
+        raise Unreadable(f"it is nested deeper than {MOST_LEVELS} levels")
+    return value
+
+
+def _is_deep(value: dict[str, Any]) -> bool:
     """Whether it has more than `MOST_LEVELS`: what reads it further may go by recursion."""
     level: list[Any] = [value]
     for _ in range(MOST_LEVELS):

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import yaml
 
-from api.hosts.hook import decoded
-from api.hosts.report import Unreadable
+from api.hosts.report import Unreadable, decoded
 from api.hosts.table import NAMES, host
 from api.mcp_proxy.message import UnreadableMessage, made, read
 from api.mcp_proxy.tool_call import ProxiedCall

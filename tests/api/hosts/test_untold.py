@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -279,3 +281,22 @@ def test_of_a_call_nothing_is_left_out(agent: Make, levels: int) -> None:
 def told_with(output: str, made: Agent) -> bytes:
     said = json.loads(told("claude-code", "result", session=made.session, call="c-1", command=READ))
     return json.dumps(said | {"tool_response": output}).encode()
+
+
+@pytest.mark.parametrize("why", ["no folder", "full", "read-only"])
+def test_nothing_runs_whose_output_could_not_be_kept(
+    agent: Make, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    """What is lost of an output labels no run, so that what follows would be decided too loosely."""
+    made = agent("claude-code")
+    folder = made.folder / "journal"
+    if why == "no folder":
+        folder.write_text("")
+    elif why == "full":
+        full = SimpleNamespace(f_bavail=1, f_frsize=4_096)
+        monkeypatch.setattr(os, "statvfs", lambda path: full)
+    else:
+        monkeypatch.setattr(os, "access", lambda path, mode: False)
+    found = made.call(READ)
+    assert not found.goes_ahead and "its journal cannot be written" in found.text
+    assert made.tell("result", READ).code == 0, "there is nothing to stop any more"
