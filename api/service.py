@@ -30,6 +30,7 @@ from api.context import Context
 from api.database.connection import Database
 from api.database.errors import OlderDatabase
 from api.database.id_index import IdIndex
+from api.database.lanes.policy_mark import policy_mark
 from api.database.outage import Outage
 from api.database.partitions.catalog import RECORDS
 from api.database.partitions.upkeep import Partitions
@@ -114,6 +115,7 @@ async def open_service(
                 id_index,
                 rules=live.ruleset,
                 rules_revision=lambda: live.revision,
+                rules_mark=lambda: policy_mark(live.snapshot.revision, live.snapshot.recorded_at),
                 catch_up=live.catch_up,
                 keys_version=lambda: credentials.keys_version,
                 load_keys=credentials.load_keys,

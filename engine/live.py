@@ -181,15 +181,16 @@ class LivePolicies:
             self._on_changed(applied.changes)
 
     def catch_up(self, revision: int) -> None:
-        """Bring the snapshot to at least this revision; raises when it cannot, so that nothing is decided."""
-        if self.revision < revision:
-            try:
-                self.repository.follow()
-                self._swap()
-            except EngineError as error:
-                raise StorageError(
-                    f"revision {revision} of the policies cannot be loaded: {error}"
-                ) from error
+        """Bring the snapshot to what the archive says, and to at least this revision; raises when it cannot,
+        so that nothing is decided. Where it gave way to one of no higher number, files may know more."""
+        before = self.snapshot
+        try:
+            self.repository.follow()
+            self._swap()
+        except EngineError as error:
+            raise StorageError(f"revision {revision} of the policies cannot be loaded: {error}") from error
+        if self.snapshot is not before and self.revision <= before.revision:
+            self._watcher.tell({""})
         if self.revision < revision:
             raise StorageError(f"revision {revision} of the policies is not there yet")
 

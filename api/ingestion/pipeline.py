@@ -25,6 +25,7 @@ from api.clock import Leaps
 from api.database.connection import Database
 from api.database.errors import NeedsAnswer
 from api.database.id_index import IdIndex
+from api.database.lanes.policy_mark import POLICY_MARK, is_other
 from api.database.lanes.session import Statement
 from api.database.table import counter
 from api.database.transaction import NotRepeatable, Transaction
@@ -71,6 +72,7 @@ class Ingestion:
         *,
         rules: Callable[[str], Ruleset],
         rules_revision: Callable[[], int],
+        rules_mark: Callable[[], int],
         catch_up: Callable[[int], None],
         keys_version: Callable[[], int],
         load_keys: Callable[[], None],
@@ -86,6 +88,7 @@ class Ingestion:
         self._id_index = id_index
         self._rules = rules
         self._rules_revision = rules_revision
+        self._rules_mark = rules_mark
         self._catch_up = catch_up
         self._keys_version = keys_version
         self._load_keys = load_keys
@@ -128,14 +131,16 @@ class Ingestion:
         ]
 
     def catch_up(self) -> None:
+        mark = self._store.read_here(counter, POLICY_MARK)
         revision = self._store.read_here(counter, "policies")
-        if revision > self._rules_revision():
+        if self._is_behind(revision, mark):
             self._catch_up(revision)
         if self._store.read_here(counter, "keys") != self._keys_version():
             self._load_keys()
 
     def versions(self) -> dict[str, int]:
         return {
+            POLICY_MARK: self._rules_mark(),
             "policies": self._rules_revision(),
             "keys": self._keys_version(),
             "halts": self._halts.version,
@@ -195,7 +200,7 @@ class Ingestion:
         """Bring rules, keys, halts and grants to what the database says now. Reading policies and keys may
         take long, so it is left to the transaction that is not repeatable."""
         revision = transaction.counter("policies")
-        new_rules = revision > self._rules_revision()
+        new_rules = self._is_behind(revision, transaction.counter(POLICY_MARK))
         new_keys = transaction.counter("keys") != self._keys_version()
         if repeatable and (new_rules or new_keys):
             raise NotRepeatable
@@ -205,6 +210,10 @@ class Ingestion:
             self._load_keys()
         self._halts.refresh(transaction.counter("halts"))
         self._grants.refresh(transaction.counter("grants"), transaction.at)
+
+    def _is_behind(self, revision: int, mark: int) -> bool:
+        """Whether the database has newer policies, or others of the same number."""
+        return revision > self._rules_revision() or is_other(mark, self._rules_mark())
 
     def _in_line(self, batch: Batch, event: Incoming, ruleset: Ruleset) -> Answer | EventRefused | PutOff:
         """One event of a valid key, unless another one that it stands behind is put off."""

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from api.clock import Clock, Ids
 from api.database.connection import Database, marks
+from api.database.lanes.policy_mark import POLICY_MARK, policy_mark
 from api.database.transaction import Transaction
 from api.database.writer import Writer
 from api.store.notifications import channels
@@ -164,6 +165,7 @@ class SqlRecords:
             raise RuntimeError("a view cannot record")
         if transaction.bump("policies") != revision:
             raise RuntimeError(f"revision {revision} does not follow the newest one")
+        transaction.put({POLICY_MARK: policy_mark(revision, at)})
         self._put_blobs(blobs)
         self._end_versions(at, changes)
         self._put_versions(revision, at, changes)

@@ -96,6 +96,38 @@ def test_what_is_halted_and_revoked_after_that_counts(tmp_path: Path) -> None:
             assert node.call(f"known-{number}", key=keys[1]["key"], run="known").status_code == 401
 
 
+def test_a_policy_made_after_that_counts(tmp_path: Path) -> None:
+    """It gets the number of the revision that the copy lacks, which the other node still has in force."""
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(contextlib.closing(Postgres()))
+        first.start()
+        play = stack.enter_context(scene(tmp_path / "nodes", first, first.create(), 2))
+        made = play.cluster
+        one, other = made.nodes
+
+        def block(tool: str) -> int:
+            match = {"field": "toolName", "operator": "equals", "value": tool}
+            policy = {"name": f"No {tool}", "action": "block", "enabled": True, "matchConditions": [match]}
+            return one.http.post("/v1/policies", json=policy, headers=made.admin).status_code
+
+        copy = stack.enter_context(contextlib.closing(Postgres(copy_of=first)))
+        assert block("lost") == 201
+        assert other.call("lost", "lost", run="lost").json()["toolCallStatus"] == "blocked"
+        first.crash()
+        copy.start()
+        made.fail_over(copy)
+        deadline = time.monotonic() + 30
+        while block("launch-missiles") != 201:
+            assert time.monotonic() < deadline
+        decided: list[str] = []
+        answered = time.monotonic()
+        while time.monotonic() < (answered + 3 if decided else deadline):
+            answer = other.call(f"new-{time.monotonic_ns()}", "launch-missiles", run="new")
+            if answer.status_code == 200:
+                decided.append(answer.json()["toolCallStatus"])
+        assert set(decided) == {"blocked"}
+
+
 def says_what_is_missing(play: Scene, path: Path, noted: dict[str, object]) -> None:
     """The chains are whole as far as they go, and that is not far enough."""
     node, database = play.cluster.nodes[0], play.cluster.database

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from api.database.lanes.lease import LANE, MOVE, Lane
 from api.database.lanes.locks import EVENTS, LOCK_BUCKETS, SHARED, bucket_hash
+from api.database.lanes.policy_mark import OF_REVISION, POLICY_MARK
 from api.database.lanes.session import Statement
 
 STATE: Final = "GV002"
@@ -26,6 +27,7 @@ PENDING: Final = "GV005"
 LOCK_TIMEOUT: Final = "4s"
 """Then the thread waits, which does so for longer."""
 COUNTERS: Final = ("policies", "keys", "halts", "grants", "webhooks")
+_COMPARED: Final = (*COUNTERS, POLICY_MARK)
 
 RUN_STATE: Final = (
     "(CASE WHEN r.ended_at IS NULL THEN 0 ELSE 1 END"
@@ -44,8 +46,9 @@ _RUNS = (
 identities are one text, since the driver takes long over a list; one that has the separator in it fails."""
 _MOVED = (
     "SELECT 1 FROM counters WHERE value <> CASE name"
-    + "".join(f" WHEN '{name}' THEN ?::bigint" for name in COUNTERS)
+    + "".join(f" WHEN '{name}' THEN ?::bigint" for name in _COMPARED)
     + " ELSE value END AND (name <> 'policies' OR value > ?::bigint)"
+    f" AND (name <> '{POLICY_MARK}' OR value & {OF_REVISION} = ?::bigint)"
 )
 """A set of policies that is newer than the database says is about to be recorded there."""
 _GUARD = (
@@ -111,7 +114,8 @@ class Assumed:
             statements.append(lock_buckets(self.limits))
         if self.held and self.runs:
             statements.append((_HOLD_RUNS, (_array(sorted(self.runs)),)))
-        counters = [str(self.counters[name]) for name in (*COUNTERS, "policies")]
+        counters = [str(self.counters[name]) for name in (*_COMPARED, "policies")]
+        counters.append(str(self.counters[POLICY_MARK] & OF_REVISION))
         states, identities = zip(*self.runs.values(), strict=True) if self.runs else ((), ())
         runs = [_array(self.runs), _array(states), "\x1f".join(identities), str(len(self.runs))]
         statements.append((_GUARD, [*lane.moving(numbers), *counters, *runs]))

@@ -48,6 +48,7 @@ def another_process(service: Service) -> Ingestion:
         IdIndex(context.store),
         rules=context.live.ruleset,
         rules_revision=lambda: context.live.revision,
+        rules_mark=lambda: 0,
         catch_up=context.live.catch_up,
         keys_version=lambda: context.credentials.keys_version,
         load_keys=context.credentials.load_keys,

@@ -19,7 +19,9 @@ import pytest
 from api.database import change_hints
 from api.database.lanes.guards import COUNTERS
 from api.database.lanes.locks import EVENTS, JOBS
+from api.database.lanes.policy_mark import POLICY_MARK, policy_mark
 from api.database.lanes.session import Session, Statement
+from engine.repository.snapshot import Snapshot
 from tests.api.database.lanes.test_dispatch import AT, Lanes, became, lanes, look, played, post
 from tests.faults.database_faults import HOLD, payment
 from tests.harness.application import Service
@@ -66,6 +68,26 @@ def test_a_decision_on_what_has_changed_since_is_made_again(
         ):
             pass
         assert (await post(running, look(2))).status_code == 200 and lanes.failed == 1
+
+    played(tmp_path, postgres_url, steps)
+
+
+@pytest.mark.parametrize(("mark", "again"), [(policy_mark(1, AT), 1), (policy_mark(2, AT), 0)])
+def test_one_on_other_policies_of_the_same_revision_is_made_again(
+    mark: int, again: int, tmp_path: Path, postgres_url: str, lanes: Lanes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a copy of the database has them that lacks the last commits; the mark of another revision is that
+    of a version that knows none."""
+    monkeypatch.setattr(FixedPolicies, "catch_up", lambda policies, revision: None)
+    monkeypatch.setattr(FixedPolicies, "snapshot", Snapshot(1, "2026-01-31T09:30:00.000000Z"))
+
+    async def steps(running: Service) -> None:
+        assert (await post(running, look(1))).status_code == 200 and lanes.failed == 0
+        with another_node(
+            postgres_url, "INSERT INTO counters (name, value) VALUES (%s, %s)", POLICY_MARK, mark
+        ):
+            pass
+        assert (await post(running, look(2))).status_code == 200 and lanes.failed == again
 
     played(tmp_path, postgres_url, steps)
 
