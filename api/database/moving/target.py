@@ -21,7 +21,7 @@ from api.database.connection import COPY_PROGRESS, Database
 from api.database.lanes.pooler import refuse_pooled
 from api.database.models import OF_SQLITE, TABLES
 from api.database.moving.streams import STREAMS, CopyError, Row, Stream
-from api.database.postgres import REACHED
+from api.database.postgres import NO_TIMEOUTS, REACHED
 
 _LOCK = 0xC09E
 """Number of the advisory lock of a copy (arbitrary, fixed)."""
@@ -146,6 +146,7 @@ def opened(url: str) -> Iterator[Target]:
         if connection.execute("SELECT pg_try_advisory_lock(%s)", (_LOCK,)).fetchone() != (True,):
             raise CopyError("another copy into the database of --to is under way; wait for its end")
         connection.execute("SET synchronous_commit = off")
+        connection.execute(NO_TIMEOUTS)
         target = Target(connection, url)
         target.refuse_others()
         yield target

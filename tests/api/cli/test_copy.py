@@ -20,7 +20,7 @@ import pytest
 from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
 from api.database.models import OF_LANES, OF_SQLITE, TABLES, Id
-from api.database.moving import source
+from api.database.moving import source, target
 from api.database.moving.streams import STREAMS, Stream
 from api.database.moving.target import Target
 from api.database.sqlite import copied, write_lock
@@ -64,6 +64,16 @@ def test_a_source_that_is_none_is_refused(data_shell: DataShell, tmp_path: Path)
     assert "there is no database" in shell.refused("copy", "--to", NOWHERE, code=2)
     said = data_shell.refused("copy", "--to", NOWHERE, "--database-url", NOWHERE, code=2)
     assert "pg_dump" in said
+
+
+def test_it_takes_as_long_as_it_takes_whatever_the_database_is_set_to(postgres_url: str) -> None:
+    """Else it would end at the same place each time, and at the last one neither database can be used."""
+    with psycopg.connect(postgres_url, autocommit=True) as admin:
+        for name in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"):
+            admin.execute(f"ALTER DATABASE \"{admin.info.dbname}\" SET {name} = '5s'".encode())
+    with target.opened(postgres_url) as opened:
+        assert opened._rows("SHOW statement_timeout") == opened._rows("SHOW lock_timeout") == [("0",)]
+        assert opened._rows("SHOW idle_in_transaction_session_timeout") == [("0",)]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,11 @@ pytestmark = pytest.mark.postgres
 
 
 def test_a_commit_is_on_disk_and_sees_the_last_whatever_the_database_is_set_to(postgres_url: str) -> None:
-    wrong = {"synchronous_commit": "off", "default_transaction_isolation": "serializable"}
+    wrong = {
+        "synchronous_commit": "off",
+        "default_transaction_isolation": "serializable",
+        "extra_float_digits": "-10",
+    }
     with psycopg.connect(postgres_url, autocommit=True) as admin:
         for name, value in wrong.items():
             admin.execute(f"ALTER DATABASE \"{admin.info.dbname}\" SET {name} = '{value}'".encode())
@@ -27,6 +31,7 @@ def test_a_commit_is_on_disk_and_sees_the_last_whatever_the_database_is_set_to(p
     try:
         assert made.rows("SHOW synchronous_commit") == [("on",)]
         assert made.rows("SHOW default_transaction_isolation") == [("read committed",)]
+        assert made.rows("SELECT 4102444800.123456::double precision") == [(4102444800.123456,)]
     finally:
         made.close()
 
