@@ -10,7 +10,7 @@ from api.caller import Caller
 from api.clock import seconds
 from api.database.table import counter
 from api.database.transaction import Transaction
-from api.store import accounts
+from api.store import accounts, runs
 from engine.analysis.sequences import Sequences, waits
 from engine.conditions.values import never
 from engine.errors import Problem
@@ -19,7 +19,7 @@ from engine.matching.ruleset import Ruleset
 from engine.repository.repository import Repository
 from engine.repository.snapshot import Snapshot
 from engine.worktree.disk import listed_paths
-from engine.worktree.paths import DEFAULT, path_of_settings
+from engine.worktree.paths import DEFAULT, path_for, path_of_settings
 from schemas.suggestion import suggestion
 
 MOST_ERRORS = 100
@@ -87,13 +87,26 @@ def _told_of_replaced(live: LivePolicies) -> list[Problem]:
 
 def _nothing_enforced(live: LivePolicies) -> list[Problem]:
     snapshot = live.snapshot
-    for organisation_id in snapshot.organisations():
-        for rule in live.ruleset(organisation_id).rules.values():
-            if rule.policy.enabled and rule.policy.mode == "enforce" and not rule.lacking:
-                return []
+    governed = {each for each in snapshot.organisations() if _enforces(live.ruleset(each))}
+    if governed:
+        return [
+            Problem(
+                f"no policy is enforced for the agents of `{name}`, so that every call of theirs is allowed: "
+                f"make some of its own, such as `{path_for(name, 'ID')}`, since those of others do not count",
+                "",
+                "nothing_enforced",
+            )
+            for name in runs.organisations_with_runs()
+            if name not in governed
+        ]
     there = "there is none" if snapshot.count == 0 else "each one is disabled, in shadow mode or inactive"
     message = f"no policy is enforced, so that every call is allowed: {there}"
     return [Problem(message, "", "nothing_enforced")]
+
+
+def _enforces(ruleset: Ruleset) -> bool:
+    rules = ruleset.rules.values()
+    return any(each.policy.enabled and each.policy.mode == "enforce" and not each.lacking for each in rules)
 
 
 def _unknown_organisations(live: LivePolicies) -> list[Problem]:

@@ -14,6 +14,7 @@ from peewee import fn
 
 from api.database.models import Halt, Run
 from api.database.transaction import Transaction
+from engine.worktree.paths import DEFAULT
 
 log = logging.getLogger("governance")
 
@@ -202,8 +203,11 @@ def _record(transaction: Transaction, row: Halt, type: str, actor: str, reason: 
         details={"haltId": row.halt_id, "scope": row.kind},
     )
     scope = _scope(row.kind, row.target)
+    whose = "" if row.organisation_id == DEFAULT else f" of `{row.organisation_id}`"
     done = "halted" if type == "agent.halted" else "resumed"
-    transaction.after_commit(partial(log.warning, "%s %s %s (halt %s)", actor, done, scope, row.halt_id))
+    transaction.after_commit(
+        partial(log.warning, "%s %s %s%s (halt %s)", actor, done, scope, whose, row.halt_id)
+    )
     transaction.publish(
         row.organisation_id,
         "halt",

@@ -14,7 +14,7 @@ from peewee import Case, Tuple, Value, fn
 
 from api.caller import Caller
 from api.database.id_index import IdIndex
-from api.database.models import CallTable, Run
+from api.database.models import CallTable, Organisation, Run
 from api.database.table import is_sqlite
 from api.store.call_facts import ASSERTED, body_of_call, input_payload
 from api.store.grants.reading import grants_of_calls
@@ -69,6 +69,13 @@ _facts_of_call = msgspec.json.Decoder(_Facts).decode
 Position = tuple[str, int]
 """Where a page ends: when its last run began, and the run's number; in a run, when its oldest call was
 decided, and the call's number."""
+
+
+def organisations_with_runs() -> list[str]:
+    """Whose agents have called, by id."""
+    called = fn.EXISTS(Run.select(Value(1)).where(Run.organisation_id == Organisation.organisation_id))
+    rows = Organisation.select(Organisation.organisation_id).where(called)
+    return sorted(row.organisation_id for row in rows)
 
 
 def list_runs(

@@ -95,6 +95,9 @@ async def _what_people_do(folder: Path, told: Told) -> None:
         halt_id = (await service.call("admin", "POST", "/v1/halt", {})).json()["haltId"]
         assert told() == [("WARNING", f"admin@acme.example halted all agents (halt {halt_id})")]
 
+        halt_id = (await service.call("other admin", "POST", "/v1/halt", {})).json()["haltId"]
+        assert told() == [("WARNING", f"admin@other.example halted all agents of `other` (halt {halt_id})")]
+
         for email, password in (
             ("Vera@acme.example", PASSWORD),
             ("vera@acme.example", "not her password"),
