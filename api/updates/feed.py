@@ -92,6 +92,11 @@ class Feed:
         """The spans up to `tip` that others wrote and nobody here has seen; from now on they are seen."""
         with self._lock:
             seen = self._seen.get(chain, 0)
+            if seen > tip:
+                # A copy of the database that lacks the last records has taken over, and gives their numbers
+                # to others; what of ours was announced may be lost as well.
+                self._own.pop(chain, None)
+                seen = tip
             spans, rest = [], []
             for first, last in self._own.pop(chain, ()):
                 if last > tip:
@@ -105,7 +110,7 @@ class Feed:
                 seen = max(seen, last)
             if seen < tip:
                 spans.append((seen + 1, tip))
-            self._seen[chain] = max(seen, tip)
+            self._seen[chain] = tip
             if rest:
                 self._own[chain] = rest
             return spans

@@ -41,6 +41,13 @@ def test_numbers_of_a_failed_commit_belong_to_whoever_gets_them(feed: Feed) -> N
     assert feed._unseen(ONE, 15) == [(15, 15)]
 
 
+def test_numbers_that_a_copy_of_the_database_gives_again_are_told(feed: Feed) -> None:
+    feed.about_to_commit({ONE: (11, 12)})
+    assert feed._unseen(ONE, 7) == [], "it lacks three that were seen, and ours"
+    assert feed._unseen(ONE, 9) == [(8, 9)]
+    assert feed._unseen(ONE, 12) == [(10, 12)]
+
+
 def test_any_order_of_commits_and_looks_tells_each_record_once() -> None:
     for seed in range(200):
         chance = random.Random(seed)
