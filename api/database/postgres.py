@@ -30,6 +30,7 @@ from psycopg.pq.abc import PGresult
 from api.database.errors import NeedsAnswer
 from api.database.lanes.circuit_breaker import PROBE_SECONDS, CircuitBreaker
 from api.database.lanes.session import BoundedConnection, Rows, Session, Statement
+from api.database.lanes.timeline import Timelines
 from api.database.models import TABLES
 
 MOST_ROWS = 1_000
@@ -94,6 +95,7 @@ class Postgres(peewee.PostgresqlDatabase):
         self._inserts: dict[tuple[str, tuple[str, ...], int, str], str] = {}
         self._kinds: dict[tuple[str, tuple[str, ...]], list[str]] = {}
         self.breaker = CircuitBreaker(self._probe)
+        self._timelines = Timelines()
         super().__init__(url, prefer_psycopg3=True, autoconnect=True)
 
     def _connect(self) -> BoundedConnection:
@@ -115,6 +117,7 @@ class Postgres(peewee.PostgresqlDatabase):
         try:
             connection.execute(_SET, (False, list(TIMEOUTS), list(TIMEOUTS.values())))
             connection.execute(WHATEVER_IS_SET)
+            self._timelines.check(connection)
         except BaseException:
             connection.close()
             raise

@@ -1,0 +1,82 @@
+"""Which of several PostgreSQL servers a connection leads to: the one that took over last.
+
+A standby that is promoted begins a timeline with a higher number. Where the server of before takes writes all
+the same - it was cut off, or whatever starts services started it again -, an address with both hosts leads to
+either: to whichever takes writes and is named first. What is written there is lost later, and a halt that one
+of them knows holds nobody who is decided about on the other.
+
+INVARIANT: no process uses a server once it has met a later timeline of the same database cluster.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from contextlib import suppress
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from psycopg import Connection, Error, OperationalError
+
+log = logging.getLogger("governance")
+
+_WHICH: Final = (
+    "SELECT system_identifier,"
+    " ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint"
+    " FROM pg_control_system()"
+)
+"""The first eight digits in the name of a file of the log are the timeline's."""
+
+
+class Timelines:
+    """Of one process. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._cluster = 0
+        self._newest = 0
+        self._open: WeakKeyDictionary[Connection[Any], int] = WeakKeyDictionary()
+
+    def check(self, connection: Connection[Any]) -> None:
+        """Before a new connection is used. Raises OperationalError where it leads to a server that another
+        one has taken over from."""
+        try:
+            ((cluster, timeline),) = connection.execute(_WHICH).fetchall()
+        except Error:
+            if connection.closed:
+                raise
+            return  # a standby, which takes no writes anyway, or an engine that has no timelines
+        with self._lock:
+            same = cluster == self._cluster
+            if same and timeline < self._newest:
+                raise OperationalError(_overtaken(connection, timeline, self._newest))
+            before = [each for each, its in self._open.items() if its != timeline or not same]
+            if self._newest and before:
+                log.warning(
+                    "another PostgreSQL server has taken over (timeline %s): the connections to the one of "
+                    "before are ended",
+                    timeline,
+                )
+            self._cluster, self._newest = cluster, timeline
+            for each in before:
+                del self._open[each]
+            self._open[connection] = timeline
+        for each in before:
+            _cut(each)
+
+
+def _overtaken(connection: Connection[Any], timeline: int, newest: int) -> str:
+    info = connection.info
+    return (
+        f"the server `{info.host}:{info.port}` takes writes, though another one has taken over from it (its "
+        f"timeline is {timeline}, that of the other one {newest}): what is written there would be lost. Stop "
+        "it, or make it a standby of the other one (`pg_rewind`, `standby.signal`)"
+    )
+
+
+def _cut(connection: Connection[Any]) -> None:
+    """Whoever uses it, on whatever thread, meets its end."""
+    with suppress(Error, OSError), socket.socket(fileno=os.dup(connection.fileno())) as line:
+        line.shutdown(socket.SHUT_RDWR)
