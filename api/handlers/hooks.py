@@ -147,7 +147,8 @@ async def _prompt(request: HookRequest) -> None:
 
 async def _result(request: HookRequest) -> None:
     """What became of a call: the newest of that name, with these arguments if there is one, else the oldest
-    one like it whose outcome is not known."""
+    one like it whose outcome is not known. Other arguments than were decided, as another hook or a person at
+    the host may have given it, are told."""
     report = request.report
     digest = await request.done(payload_digest, report.tool, report.payload)
     names: list[hook_calls.HostCall] = await request.look(hook_calls.calls_named, request.call_id)
@@ -161,7 +162,15 @@ async def _result(request: HookRequest) -> None:
         going.sort(key=lambda each: each.status == "allowed")
         call_id = going[-1].tool_call_id if going else call_id
     kind = "tool.failed" if report.failed else "tool.completed"
-    await request.tell(kind, {"toolCallId": call_id, "toolName": report.tool, "outputPayload": report.output})
+    said = {"toolCallId": call_id, "toolName": report.tool, "outputPayload": report.output}
+    if named is not None and not same and _asked_for(named.payload) != _asked_for(report.payload):
+        said["inputPayload"] = report.payload
+    await request.tell(kind, said)
+
+
+def _asked_for(payload: Mapping[str, Any]) -> bytes:
+    """The arguments without the folder, which a command may have left."""
+    return canonical_json({name: value for name, value in payload.items() if name != "cwd"})
 
 
 # What is decided ----------------------------------------------------------------------------------

@@ -72,9 +72,9 @@ def another_name(call_id: str, new_id: str) -> str:
 
 
 def calls_named(id_index: IdIndex, caller: Caller, run_id: str, call_id: str) -> list[HostCall]:
-    """The newest calls to which their host gives this name, newest first."""
+    """The newest calls to which their host gives this name, newest first, with their payloads."""
     chosen = (CallTable.tool_call_id == call_id) | CallTable.tool_call_id.startswith(call_id + AGAIN)
-    return _newest(id_index, caller, run_id, chosen)
+    return _newest(id_index, caller, run_id, chosen, payloads=True)
 
 
 def _newest(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
 
-from api.hosts.table import NAMES
+from api.hosts.table import NAMES, host
 from tests.api.hosts.conftest import HELD, REFUSED, Agent
+from tests.harness.agent_host import told
 from tests.harness.running_service import Served
 
 Make = Callable[..., Agent]
@@ -60,6 +62,32 @@ def test_a_call_whose_name_another_one_has_is_decided_and_told_of_by_what_it_ask
     calls = [(each["status"], each["completion"], each["flags"]) for each in made.run["toolCalls"]]
     ran = ("allowed", "completed", [])
     assert calls == [("blocked", None, []), ran, ran, ("awaiting_approval", None, [])]
+
+
+@every_host
+def test_what_ran_with_other_arguments_than_were_decided_is_a_gap(agent: Make, name: str) -> None:
+    """Another hook of the host may change them behind ours."""
+    made = agent(name)
+    assert made.call("ls").goes_ahead
+    made.tell("result", "make")
+    path = f"/v1/audit?type=enforcement.gap&runId={made.session}"
+    (gap,) = made.service.call("admin", "GET", path).json()
+    names_calls = bool(host(name).read(json.loads(told(name, "call"))).call_id)
+    assert gap["reason"] == (
+        "the tool call ran with another payload than the one decided on"
+        if names_calls
+        else "the tool call was never reported before it ran"
+    )
+
+
+@every_host
+def test_a_command_may_leave_its_folder(agent: Make, name: str) -> None:
+    made = agent(name)
+    assert made.call("cd sub").goes_ahead
+    raw = json.loads(told(name, "result", session=made.session, call="c-1", command="cd sub"))
+    assert made.hook(json.dumps(raw | {"cwd": "/home/dev/x/sub"}).encode()).code == 0
+    (call,) = made.run["toolCalls"]
+    assert call["flags"] == []
 
 
 def test_an_outcome_that_is_never_told_leaves_no_approval_for_the_next_call_of_that_name(agent: Make) -> None:
