@@ -30,7 +30,7 @@ from psycopg.pq.abc import PGresult
 from api.database.errors import NeedsAnswer
 from api.database.lanes.circuit_breaker import PROBE_SECONDS, CircuitBreaker
 from api.database.lanes.session import BoundedConnection, Rows, Session, Statement
-from api.database.lanes.timeline import Timelines
+from api.database.lanes.timeline import Overtaken, Timelines, each_server
 from api.database.models import TABLES
 
 MOST_ROWS = 1_000
@@ -105,7 +105,16 @@ class Postgres(peewee.PostgresqlDatabase):
         """A new connection. Raises psycopg.Error."""
         self.breaker.check()
         try:
-            connection = BoundedConnection.connect(self.database, autocommit=True, **REACHED)
+            return self._connected()
+        except Overtaken:
+            for server in each_server(self.database):
+                with suppress(OperationalError):
+                    return self._connected(**server)
+            raise
+
+    def _connected(self, **server: Any) -> BoundedConnection:
+        try:
+            connection = BoundedConnection.connect(self.database, autocommit=True, **REACHED, **server)
         except ConnectionTimeout:
             self.breaker.suspect()
             raise

@@ -14,11 +14,13 @@ import logging
 import os
 import socket
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from psycopg import Connection, Error, OperationalError
+from psycopg.conninfo import conninfo_to_dict
 
 log = logging.getLogger("governance")
 
@@ -28,6 +30,19 @@ _WHICH: Final = (
     " FROM pg_control_system()"
 )
 """The first eight digits in the name of a file of the log are the timeline's."""
+
+
+class Overtaken(OperationalError):
+    """The server takes writes though another one has taken over from it."""
+
+
+def each_server(address: str) -> Iterator[dict[str, Any]]:
+    """The servers that an address names, as what of it leads to each alone; none where it names but one."""
+    parts = conninfo_to_dict(address)
+    lists = {name: str(parts[name]).split(",") for name in ("host", "hostaddr", "port") if parts.get(name)}
+    many = max(map(len, lists.values()), default=0)
+    for at in range(many if many > 1 else 0):
+        yield {name: each[min(at, len(each) - 1)] for name, each in lists.items()}
 
 
 class Timelines:
@@ -40,8 +55,7 @@ class Timelines:
         self._open: WeakKeyDictionary[Connection[Any], int] = WeakKeyDictionary()
 
     def check(self, connection: Connection[Any]) -> None:
-        """Before a new connection is used. Raises OperationalError where it leads to a server that another
-        one has taken over from."""
+        """Before a new connection is used. Raises Overtaken."""
         try:
             ((cluster, timeline),) = connection.execute(_WHICH).fetchall()
         except Error:
@@ -51,7 +65,7 @@ class Timelines:
         with self._lock:
             same = cluster == self._cluster
             if same and timeline < self._newest:
-                raise OperationalError(_overtaken(connection, timeline, self._newest))
+                raise Overtaken(_overtaken(connection, timeline, self._newest))
             before = [each for each, its in self._open.items() if its != timeline or not same]
             if self._newest and before:
                 log.warning(
