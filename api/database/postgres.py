@@ -96,6 +96,8 @@ class Postgres(peewee.PostgresqlDatabase):
         self._kinds: dict[tuple[str, tuple[str, ...]], list[str]] = {}
         self.breaker = CircuitBreaker(self._probe)
         self._timelines = Timelines()
+        self._met = False
+        """Each server that the address names was asked which one took over last."""
         super().__init__(url, prefer_psycopg3=True, autoconnect=True)
 
     def _connect(self) -> BoundedConnection:
@@ -104,6 +106,11 @@ class Postgres(peewee.PostgresqlDatabase):
     def connected(self) -> BoundedConnection:
         """A new connection. Raises psycopg.Error."""
         self.breaker.check()
+        if not self._met:
+            self._met = True
+            for server in each_server(self.database):
+                with suppress(OperationalError):
+                    self._connected(**server).close()
         try:
             return self._connected()
         except Overtaken:

@@ -53,9 +53,10 @@ class Timelines:
         self._cluster = 0
         self._newest = 0
         self._open: WeakKeyDictionary[Connection[Any], int] = WeakKeyDictionary()
+        self._told: set[str] = set()
 
     def check(self, connection: Connection[Any]) -> None:
-        """Before a new connection is used. Raises Overtaken."""
+        """Before a new connection is used. Raises Overtaken, and logs that once."""
         try:
             ((cluster, timeline),) = connection.execute(_WHICH).fetchall()
         except Error:
@@ -65,7 +66,11 @@ class Timelines:
         with self._lock:
             same = cluster == self._cluster
             if same and timeline < self._newest:
-                raise Overtaken(_overtaken(connection, timeline, self._newest))
+                text = _overtaken(connection, timeline, self._newest)
+                if text not in self._told:
+                    log.warning("%s", text)
+                self._told.add(text)
+                raise Overtaken(text)
             before = [each for each, its in self._open.items() if its != timeline or not same]
             if self._newest and before:
                 log.warning(

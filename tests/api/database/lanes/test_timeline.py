@@ -63,18 +63,16 @@ def test_the_old_server_is_used_no_more(
 
 
 def test_of_several_servers_the_one_that_took_over_is_used(
-    ordinary: str, postgres: Postgres, promoted: Postgres
+    ordinary: str, postgres: Postgres, promoted: Postgres, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Also where that of before takes writes, and stands first in the address."""
     name = ordinary.partition("@/")[2].partition("?")[0]
-    client = Client(
-        f"postgresql://ordinary:@/{name}?host={postgres.folder},{promoted.folder}&target_session_attrs=read-write"
-    )
-    with contextlib.closing(psycopg.connect(promoted.url(), autocommit=True)) as met:
-        client._timelines.check(met)
-        for _ in range(2):
-            with contextlib.closing(client.connected()) as connection:
-                assert connection.info.host == str(promoted.folder)
+    folders = f"{postgres.folder},{promoted.folder}"
+    client = Client(f"postgresql://ordinary:@/{name}?host={folders}&target_session_attrs=read-write")
+    for _ in range(2):
+        with contextlib.closing(client.connected()) as connection:
+            assert connection.info.host == str(promoted.folder)
+    assert [each.getMessage().count("Stop it, or make it a standby") for each in caplog.records] == [1]
     promoted.crash()
     with pytest.raises(psycopg.OperationalError, match="Stop it, or make it a standby"):
         client.connected()
