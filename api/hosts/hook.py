@@ -363,8 +363,10 @@ def _run_once(words: Sequence[str], begun: float) -> int:
     except (OSError, AttributeError) as error:
         _complain(f"the input cannot be read: {error}")
     last_word.says = partial(_late, name, raw)
-    said = answered(name, words[1:], os.environ, raw, begun, last_word)
-    last_word.take()
+    try:
+        said = answered(name, words[1:], os.environ, raw, begun, last_word)
+    finally:
+        last_word.take()
     return _ended(said)
 
 

@@ -16,6 +16,7 @@ from api import cli
 from api.handlers.hook_request import HookRequest
 from api.hosts import hook
 from api.hosts.hook import answered
+from api.hosts.last_word import LastWord
 from api.hosts.report import PROBE
 from api.hosts.table import NAMES, host
 from tests.api.hosts.conftest import BRIEF, HELD, REFUSED, Agent
@@ -360,9 +361,13 @@ def test_whatever_goes_wrong_denies(
     def fail(*_: object) -> Any:
         raise RecursionError("too much")
 
+    taken: list[LastWord[Any]] = []
+    take = LastWord.take
+    monkeypatch.setattr(LastWord, "take", lambda word: (taken.append(word), take(word)))
     monkeypatch.setattr(hook, fails, fail)
     raw = told("claude-code", "call", session="s", call="c-1", command="ls")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(raw)))
     monkeypatch.setenv("GOVERNANCE_API_KEY", "k")
     assert cli.main(["hook", "claude-code"]) == 2
     assert "too much" in capfd.readouterr().err
+    assert len(taken) == 1, "else the process is ended later, by whoever watches the time"
