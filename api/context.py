@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from api.caller import NOBODY, Caller
-from api.database.table import counter
 from api.loops import FairPlaces
+from api.policies.newest import catch_up
 
 if TYPE_CHECKING:
     # The command line imports handlers for the shapes of their records, and needs none of this.
@@ -89,7 +89,7 @@ class Context:
 
     async def newest(self) -> Snapshot:
         """The policies in force, no older than any change that any process has answered."""
-        await self.store.read(self.catch_up)
+        await self.store.read(catch_up, self.live)
         return self.live.snapshot
 
     async def write_policies(self, operation: Callable[[Repository], WriteResult[T]]) -> T:
@@ -115,9 +115,3 @@ class Context:
             return found
 
         return await self.writer.write(guarded)
-
-    def catch_up(self) -> None:
-        """The same for a thread that may query: bring this process to the newest revision."""
-        revision = counter("policies")
-        if revision > self.live.revision:
-            self.live.catch_up(revision)

@@ -30,11 +30,9 @@ from api.context import Context
 from api.database.connection import Database
 from api.database.errors import OlderDatabase
 from api.database.id_index import IdIndex
-from api.database.lanes.policy_mark import policy_mark
 from api.database.outage import Outage
 from api.database.partitions.catalog import RECORDS
 from api.database.partitions.upkeep import Partitions
-from api.database.table import counter
 from api.database.transaction import Transaction
 from api.database.writer import Writer
 from api.health.clocks import ClockCheck
@@ -46,6 +44,7 @@ from api.ingestion.pipeline import Ingestion
 from api.ingestion.quotas import PendingQuota, ProcessorTime, Quotas
 from api.loops import Threads
 from api.notifications.notifier import Notifier
+from api.policies.newest import catch_up, mark_in_force
 from api.reads import Reads
 from api.retention.cleaning import keep_clean
 from api.retention.days_kept import ALERT_DAYS, AUDIT_DAYS, DELIVERY_DAYS, EVENT_DAYS, DaysKept
@@ -115,7 +114,7 @@ async def open_service(
                 id_index,
                 rules=live.ruleset,
                 rules_revision=lambda: live.revision,
-                rules_mark=lambda: policy_mark(live.snapshot.revision, live.snapshot.recorded_at),
+                rules_mark=partial(mark_in_force, live),
                 catch_up=live.catch_up,
                 keys_version=lambda: credentials.keys_version,
                 load_keys=credentials.load_keys,
@@ -133,7 +132,7 @@ async def open_service(
             stack.push_async_callback(key_use.close)
             reads = Reads(store, quotas, processor_time, settings.most_connections)
             stack.push_async_callback(asyncio.to_thread, reads.close)
-            feed = Feed(store, hub, lambda: _catch_up(store, live))
+            feed = Feed(store, hub, partial(store.read_here, catch_up, live))
             await asyncio.to_thread(feed.start)
             stack.push_async_callback(asyncio.to_thread, feed.close)
             writer.follower = feed
@@ -249,13 +248,6 @@ def _read_ahead() -> None:
 def _publish(hub: Hub, recent: Recent, transaction: Transaction) -> None:
     hub.publish(transaction.changes())
     recent.add(transaction.records)
-
-
-def _catch_up(store: Database, live: LivePolicies) -> None:
-    """Bring the rules to what other processes have committed."""
-    revision = store.read_here(counter, "policies")
-    if revision > live.revision:
-        live.catch_up(revision)
 
 
 async def _sweep(context: Context) -> None:

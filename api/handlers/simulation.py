@@ -17,6 +17,7 @@ from api.context import Context
 from api.http.exchange import Reply, Values
 from api.http.problems import ApiError, invalid, not_found
 from api.http.route import REVIEWER, Route
+from api.policies.newest import catch_up
 from api.store import recorded_calls
 from engine.analysis import backtest, simulation
 from engine.conditions.settings import missing, reads, told
@@ -38,7 +39,7 @@ async def simulate(caller: Caller, values: Values, context: Context) -> Reply:
 
 def _simulate(caller: Caller, body: dict[str, Any], context: Context) -> dict[str, Any]:
     organisation_id = caller.organisation_id
-    context.store.read_here(context.catch_up)
+    context.store.read_here(catch_up, context.live)
     call = ToolCall.of(**{root: body[root] for root in (*ROOTS, BEFORE, ANNOTATIONS) if root in body})
     ruleset = _as_of(organisation_id, body["asOf"], context) if "asOf" in body else None
     if ruleset is None:
@@ -93,7 +94,7 @@ def _backtest(caller: Caller, body: dict[str, Any], context: Context) -> dict[st
     organisation_id = caller.organisation_id
     if ("policy" in body) == ("policyId" in body):
         raise invalid("", "send either `policy` (a draft) or `policyId` with `changes`")
-    context.store.read_here(context.catch_up)
+    context.store.read_here(catch_up, context.live)
     old = context.live.ruleset(organisation_id)
     if "policyId" in body:
         stored = context.live.snapshot.of(organisation_id).get(body["policyId"])
