@@ -94,7 +94,8 @@ class AuditMark:
         """The database of the running service does not hold what was signed."""
         self._lost: int | None = None
         """How many connections to PostgreSQL were lost when it was held against this; None: it was not."""
-        self._unread = False
+        self._told = ""
+        """Why it could not be read or written, while that is so."""
         self._installation = 0
 
     # Asked before the database is used ------------------------------------------------------------
@@ -176,9 +177,8 @@ class AuditMark:
         mark = self._noted()
         known = f"There is no `{self.path}` that says how far the record was signed"
         if mark is not None:
-            known = (
-                f"`{self.path}` says how far another database, `{mark.database}`, was signed, not this one"
-            )
+            other = f"`{mark.database}`" if mark.database else "one of PostgreSQL"
+            known = f"`{self.path}` says how far another database, {other}, was signed, not this one"
         return (
             f"{known}, so nobody can tell whether "
             "an older database lies here than before; if you did not restore it, hold it against what was "
@@ -194,11 +194,8 @@ class AuditMark:
         try:
             before = self._noted()
         except SettingsError as error:
-            if not self._unread:
-                log.warning("%s; until then it stays as it is", error)
-            self._unread = True
+            self._warn(f"{error}; until then it stays as it is")
             return
-        self._unread = False
         self._installation = self._installation or store.read_here(_id, store.rows)
         found: list[Lack] = []
         if before is not None and self._asks(before, store):
@@ -216,7 +213,15 @@ class AuditMark:
         try:
             self._write(_Mark(checkpointer.signed_at or "", signed, self._name, self._installation))
         except OSError as error:
-            log.warning("`%s` cannot be written: %s", self.path, error.strerror)
+            self._warn(f"`{self.path}` cannot be written: {error.strerror}")
+        else:
+            self._told = ""
+
+    def _warn(self, why: str) -> None:
+        """Once, though it is tried again each second."""
+        if why != self._told:
+            log.warning("%s", why)
+        self._told = why
 
     def _asks(self, before: _Mark, store: Database) -> bool:
         """Whether the database is held against that. One of PostgreSQL may be named in many ways, and is
