@@ -89,6 +89,7 @@ def _nothing_enforced(live: LivePolicies) -> list[Problem]:
     snapshot = live.snapshot
     governed = {each for each in snapshot.organisations() if _enforces(live.ruleset(each))}
     if governed:
+        ungoverned = [each for each in runs.organisations_with_runs() if each not in governed]
         return [
             Problem(
                 f"no policy is enforced for the agents of `{name}`, so that every call of theirs is allowed: "
@@ -96,8 +97,7 @@ def _nothing_enforced(live: LivePolicies) -> list[Problem]:
                 "",
                 "nothing_enforced",
             )
-            for name in runs.organisations_with_runs()
-            if name not in governed
+            for name in ungoverned[:MOST_ERRORS]
         ]
     there = "there is none" if snapshot.count == 0 else "each one is disabled, in shadow mode or inactive"
     message = f"no policy is enforced, so that every call is allowed: {there}"

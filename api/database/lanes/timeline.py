@@ -91,7 +91,8 @@ def _overtaken(connection: Connection[Any], timeline: int, newest: int) -> str:
     return (
         f"the server `{info.host}:{info.port}` takes writes, though another one has taken over from it (its "
         f"timeline is {timeline}, that of the other one {newest}): what is written there would be lost. Stop "
-        "it, or make it a standby of the other one (`pg_rewind`, `standby.signal`)"
+        "it, or make it a standby of the other one (`pg_rewind`, `standby.signal`); if it was put back to an "
+        "earlier time on purpose, start this node again"
     )
 
 

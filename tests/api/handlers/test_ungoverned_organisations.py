@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from tests.harness.application import Service
 
 HOLD = {
@@ -16,7 +18,9 @@ HOLD = {
 CALL = {"toolCallId": "call-1", "toolName": "pay", "inputPayload": {}}
 
 
-def test_health_names_them_since_policies_of_others_do_not_count(tmp_path: Path) -> None:
+def test_health_names_them_since_policies_of_others_do_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def play() -> None:
         async with Service(tmp_path, [HOLD], live=True) as service:
 
@@ -34,6 +38,9 @@ def test_health_names_them_since_policies_of_others_do_not_count(tmp_path: Path)
                 "make some of its own, such as `organisations/other/ID.yaml`, since those of others do not "
                 "count"
             )
+            with monkeypatch.context() as few:
+                few.setattr("api.policies.warnings.MOST_ERRORS", 0)
+                assert await warnings() == [], "anybody may ask, and there may be thousands"
             created = await service.call("other admin", "POST", "/v1/policies", HOLD)
             assert created.status_code == 201, created.text
             assert await warnings() == []
