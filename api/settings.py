@@ -244,7 +244,8 @@ OF_CLIENTS: Mapping[str, str] = {
     "GOVERNANCE_URL": "the service; `http://127.0.0.1:8700` if it is not set",
     "GOVERNANCE_AGENT_ID": "the agent that they speak for",
     "GOVERNANCE_FAIL_MODE": "while the service is away: `closed` runs nothing, `open` journals what runs",
-    "GOVERNANCE_JOURNAL": "the folder of that journal; `~/.local/state/governance/journal` if it is not set",
+    "GOVERNANCE_JOURNAL": "the folder of that journal, and in both modes of outputs that the service did not "
+    "take in time; `~/.local/state/governance/journal` if it is not set",
     "GOVERNANCE_TOKEN": "a person's token, for commands that ask a running service; goes before a login",
     "GOVERNANCE_TASK": "what a session of `governance mcp-proxy` is for",
 }

@@ -1,4 +1,5 @@
-"""Calls that were let through while the service was away, kept on disk until it has them all.
+"""Calls that were let through while the service was away, and what it did not take before a process ended,
+kept on disk until it has them all.
 
 Each process appends to a file of its own, one event a line, and holds a lock on it while it lives; what a
 process left behind is adopted by the next one that gets the lock. An event is sent with the id that stands in
@@ -165,7 +166,7 @@ def _left(file: _JournalFile) -> Iterator[tuple[ClientEvent, Settled]]:
         lines = reader.read().split(b"\n")
     half = lines.pop()
     if half:
-        log.warning("%s ends in half a line, of a call that was not let through", file.path)
+        log.warning("%s ends in half a line, of what was never answered for", file.path)
     file.sealed = True
     events = []
     for line in lines:
@@ -204,7 +205,7 @@ def _plainer(event: ClientEvent, said: dict[str, Any], told: dict[str, Any]) -> 
 
 
 def _keep_refused(path: Path, event: ClientEvent, why: str) -> None:
-    log.error("the service refuses a call that was made while it was away (%s); it is kept in %s", why, path)
+    log.error("the service refuses what it was told late (%s); it is kept in %s", why, path)
     _write_to(path, _refusal(json.loads(event.content), why))
 
 

@@ -43,7 +43,8 @@ def _named(said: Mapping[str, str], name: str) -> str | None:
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
     """See the module. `fail_mode` is what becomes of a call while the service is away: `closed` refuses it;
-    `open` lets it through once it stands in the `journal`, a folder that several processes may share.
+    `open` lets it through once it stands in the `journal`, a folder that several processes may share, and
+    where both leave outputs that the service does not take before a process ends.
     `decide_seconds` bounds how long a decision is asked for, not how long a person is waited for."""
 
     api_key: str = field(repr=False)
