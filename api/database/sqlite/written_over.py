@@ -44,6 +44,10 @@ class Copies(NamedTuple):
     found_by: bytes
     """The service that has found the database written over, see `_service`."""
 
+    def is_as(self, other: Copies) -> bool:
+        """Whether nothing was copied between the two."""
+        return self == other._replace(found_by=self.found_by)
+
     @property
     def go_on(self) -> bool:
         """One is under way, or broke off."""
@@ -73,7 +77,7 @@ class WrittenOver:
         changed_at = self._path.stat().st_mtime_ns
         if seen is not None and seen[1] != changed_at and seen[0] == files:
             now = self._read()
-            if now is not None and now == seen[2] and not now.go_on:
+            if now is not None and seen[2] is not None and now.is_as(seen[2]) and not now.go_on:
                 self._found = True
                 os.pwrite(self._index, self._service, FOUND_BY.start)
         if copies is not None and copies.found_by == self._service:

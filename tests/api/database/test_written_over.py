@@ -53,6 +53,16 @@ def test_who_has_not_looked_since_the_log_began_anew_is_told(path: Path) -> None
     assert unaware(files_of(path))
 
 
+def test_another_service_finds_it_out_though_it_was_told_already(path: Path) -> None:
+    """As a command that has the database open."""
+    command, service = (WrittenOver(path, beside_database(path)[1]) for _ in range(2))
+    command._service = b"else"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)):
+        assert not command(files_of(path)) and not service(files_of(path))
+        shutil.copyfile(path.with_name("copy.sqlite"), path)
+        assert service(files_of(path)) and command(files_of(path))
+
+
 def test_another_start_looks_for_itself(path: Path) -> None:
     """Only the time of the file may have been set."""
     assert write_over(path)
