@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,17 @@ from tests.harness.postgres import Postgres
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
 
-def test_a_copy_that_lacks_the_last_commits_takes_over(tmp_path: Path) -> None:
-    with contextlib.ExitStack() as stack:
-        first = stack.enter_context(contextlib.closing(Postgres()))
+@contextlib.contextmanager
+def two_nodes(folder: Path) -> Iterator[tuple[Postgres, Scene]]:
+    """On a server that may be lost."""
+    with contextlib.closing(Postgres()) as first:
         first.start()
-        play = stack.enter_context(scene(tmp_path / "nodes", first, first.create(), 2))
+        with scene(folder, first, first.create(), 2) as play:
+            yield first, play
+
+
+def test_a_copy_that_lacks_the_last_commits_takes_over(tmp_path: Path) -> None:
+    with two_nodes(tmp_path / "nodes") as (first, play), contextlib.ExitStack() as stack:
         made, ledger = play.cluster, play.ledger
         with play.under_load():
             """The first round is what the copy has."""
@@ -59,10 +66,7 @@ def test_a_copy_that_lacks_the_last_commits_takes_over(tmp_path: Path) -> None:
 
 def test_what_is_halted_and_revoked_after_that_counts(tmp_path: Path) -> None:
     """As many changes as the copy lacks come at once: no node takes what it remembers for what is there."""
-    with contextlib.ExitStack() as stack:
-        first = stack.enter_context(contextlib.closing(Postgres()))
-        first.start()
-        play = stack.enter_context(scene(tmp_path / "nodes", first, first.create(), 2))
+    with two_nodes(tmp_path / "nodes") as (first, play), contextlib.ExitStack() as stack:
         made = play.cluster
         one, other = made.nodes
         keys = [
@@ -98,10 +102,7 @@ def test_what_is_halted_and_revoked_after_that_counts(tmp_path: Path) -> None:
 
 def test_a_policy_made_after_that_counts(tmp_path: Path) -> None:
     """It gets the number of the revision that the copy lacks, which the other node still has in force."""
-    with contextlib.ExitStack() as stack:
-        first = stack.enter_context(contextlib.closing(Postgres()))
-        first.start()
-        play = stack.enter_context(scene(tmp_path / "nodes", first, first.create(), 2))
+    with two_nodes(tmp_path / "nodes") as (first, play), contextlib.ExitStack() as stack:
         made = play.cluster
         one, other = made.nodes
 
