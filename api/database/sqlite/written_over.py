@@ -21,6 +21,7 @@ import multiprocessing
 import os
 import sys
 import threading
+from hashlib import blake2b
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -115,7 +116,6 @@ class WrittenOver:
 
 
 def _service() -> bytes:
-    """The same in all processes of one service: a new start looks for itself, as only the time of the file
-    may have been set."""
-    starter = multiprocessing.parent_process()
-    return (os.getpid() if starter is None else starter.pid or 0).to_bytes(4, sys.byteorder)
+    """The same in all processes of one service, as those that it starts have its key of `multiprocessing`: a
+    new start looks for itself, as only the time of the file may have been set."""
+    return blake2b(multiprocessing.current_process().authkey, digest_size=4).digest()

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import shutil
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from api.database.sqlite import written_over
 from api.database.sqlite.files import SqliteFile, beside_database, identity
 from api.database.sqlite.written_over import Files, WrittenOver
 
@@ -63,13 +63,16 @@ def test_another_service_finds_it_out_though_it_was_told_already(path: Path) -> 
         assert service(files_of(path)) and command(files_of(path))
 
 
-def test_another_start_looks_for_itself(path: Path) -> None:
-    """Only the time of the file may have been set."""
+def test_another_start_looks_for_itself(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the time of the file may have been set. In a container it has the number of the one before."""
     assert write_over(path)
-    asked = subprocess.run(
-        [sys.executable, "-c", ASKS, str(path)], capture_output=True, text=True, check=True
-    )
-    assert asked.stdout.strip() == "False"
+    monkeypatch.setattr(multiprocessing.current_process(), "authkey", b"of another start")
+    assert not WrittenOver(path, beside_database(path)[1])(files_of(path))
+
+
+def test_the_processes_of_a_service_are_one() -> None:
+    with multiprocessing.get_context("spawn").Pool(1) as workers:
+        assert workers.apply(written_over._service) == written_over._service()
 
 
 def test_a_connection_that_was_not_used_since_is_not_closed(path: Path) -> None:
@@ -83,14 +86,3 @@ def test_a_connection_that_was_not_used_since_is_not_closed(path: Path) -> None:
     file.close()
     assert connection.kept
     connection.execute("SELECT 1")
-
-
-ASKS = """
-import sys
-from pathlib import Path
-from api.database.sqlite.files import beside_database
-from api.database.sqlite.written_over import WrittenOver
-from tests.api.database.test_written_over import files_of
-path = Path(sys.argv[1])
-print(WrittenOver(path, beside_database(path)[1])(files_of(path)))
-"""
