@@ -6,9 +6,9 @@ right. So a start and the commands refuse it, until somebody says that it is mea
 
 With PostgreSQL it refuses nothing: after a failover to a copy that lacks the last commits the nodes go on,
 and each of them has a data folder of its own that may have missed the last checkpoints of others. What is
-gone of those that it saw is said in the log, once.
+gone of those that it saw is said in the log, once, and the note goes back to what is there.
 
-INVARIANT: the note never goes back by itself: it is written anew only while the database holds all of it.
+INVARIANT: of SQLite it never goes back by itself: it is written anew only while the database holds all of it.
 """
 
 from __future__ import annotations

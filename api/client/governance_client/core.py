@@ -147,12 +147,12 @@ class ClientCore:
         """INVARIANT: a run that goes on in another process is not decided without what it has read in this
         one, however long the service is away."""
         try:
-            self.queue.keep_rest(self._kept)
+            self.queue.keep_rest(self._put_in_journals)
         except OSError as error:
             log.error("reports are lost, as they cannot be put into the journal: %s", error)
 
-    def _kept(self, events: Sequence[ClientEvent]) -> list[Settled]:
-        """Put events into the journals of their agents; whom to tell what became of each."""
+    def _put_in_journals(self, events: Sequence[ClientEvent]) -> list[Settled]:
+        """Each into that of its agent; whom to tell what became of it."""
         of_agents: dict[str, list[ClientEvent]] = {}
         for event in events:
             of_agents.setdefault(json.loads(event.content)["agentId"], []).append(event)
