@@ -43,7 +43,7 @@ def need_room(folder: Path) -> None:
         if path.exists() and not os.access(path, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     space = os.statvfs(folder)
-    if space.f_bavail * space.f_frsize < LEAST_ROOM:
+    if space.f_blocks and space.f_bavail * space.f_frsize < LEAST_ROOM:  # some file systems do not say
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
 
 

@@ -283,6 +283,19 @@ def told_with(output: str, made: Agent) -> bytes:
     return json.dumps(said | {"tool_response": output}).encode()
 
 
+def room(f_blocks: int) -> SimpleNamespace:
+    """Of a file system with so many blocks."""
+    return SimpleNamespace(f_blocks=f_blocks, f_bavail=0, f_frsize=4_096)
+
+
+def test_a_file_system_that_does_not_say_how_large_it_is_is_not_full(
+    agent: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one of FUSE may not."""
+    monkeypatch.setattr(os, "statvfs", lambda path: room(f_blocks=0))
+    assert agent("claude-code").call(READ).goes_ahead
+
+
 @pytest.mark.parametrize("why", ["no folder", "full", "read-only"])
 def test_nothing_runs_whose_output_could_not_be_kept(
     agent: Make, monkeypatch: pytest.MonkeyPatch, why: str
@@ -293,8 +306,7 @@ def test_nothing_runs_whose_output_could_not_be_kept(
     if why == "no folder":
         folder.write_text("")
     elif why == "full":
-        full = SimpleNamespace(f_bavail=1, f_frsize=4_096)
-        monkeypatch.setattr(os, "statvfs", lambda path: full)
+        monkeypatch.setattr(os, "statvfs", lambda path: room(f_blocks=9))
     else:
         monkeypatch.setattr(os, "access", lambda path, mode: False)
     found = made.call(READ)
