@@ -78,6 +78,12 @@ def asserted(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {name: facts[name] for name in ASSERTED if name in facts}
 
 
+def acting(facts: Mapping[str, Any]) -> list[Any]:
+    """Everybody whom a verified token of a call names: on whose behalf it is made, and who acts for them."""
+    user = facts.get("user") or {}
+    return [user.get("id"), user.get("email"), *(facts.get("delegation") or {}).get("chain", ())]
+
+
 def said_of_evaluation(asserted: Mapping[str, Any], read: Container[str]) -> str:
     """A digest of what an AuthZEN evaluation says beside its payload and is another call without: its subject
     and action, and all that stands in the roots that policies `read`. Empty for any other call, of which

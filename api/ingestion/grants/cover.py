@@ -20,7 +20,7 @@ from api.ingestion.batch import Batch
 from api.ingestion.event import Evaluated, Incoming
 from api.ingestion.grants.book import ActiveGrant, GrantBook
 from api.ingestion.known.runs import KnownRun
-from api.store.call_facts import said_of_evaluation
+from api.store.call_facts import acting, said_of_evaluation
 from api.store.emails import same_email
 from engine.matching import decision as engine_decision
 from engine.matching.exemption import evaluate_exempt
@@ -151,8 +151,7 @@ def _exempted(
 
 def _is_own(grant: ActiveGrant, event: Incoming) -> bool:
     """Whether whoever asks has exempted the run: nobody reviews what is done on their own behalf."""
-    user = event.facts.get("user") or {}
-    names = (event.caller.user_id, user.get("id"), user.get("email"))
+    names = (event.caller.user_id, *acting(event.facts))
     return not grant.made_by.isdisjoint(same_email(name) for name in names if isinstance(name, str))
 
 

@@ -1,8 +1,8 @@
 """Who may approve a held call, and how many must: the terms that its policies set, held against who asks.
 
-INVARIANT: whoever asked for a call - the user whom its API key is bound to, or whom its token named - does
-not approve it unless every policy that holds it says so. Anybody who reviews may reject: that only makes
-stricter.
+INVARIANT: whoever asked for a call - the user whom its API key is bound to, or anybody whom its token named,
+be it as who acts for another - does not approve it unless every policy that holds it says so. Anybody who
+reviews may reject: that only makes stricter.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 from api.caller import Caller
 from api.database.models import ApiKey, Approval, CallTable, Event, User
-from api.store.call_facts import DIGEST
+from api.store.call_facts import DIGEST, acting
 from api.store.emails import same_email, same_names
 from engine.canonical_json import canonical_json
 from engine.documents.approval_terms import NOTHING_SAID, terms_as_json, terms_from_json
@@ -28,7 +28,7 @@ _ESCALATED = ("admin",)
 @dataclass(frozen=True, slots=True)
 class HeldCall:
     """What of a call counts when its approval is resolved. `asked_by` holds every name by which the service
-    knows who asked for it: the user whom its API key is bound to, and whom its token named."""
+    knows who asked for it: the user whom its API key is bound to, and everybody whom its token named."""
 
     digest: str
     asked_by: frozenset[str]
@@ -99,8 +99,7 @@ def held_call(row: Approval) -> HeldCall | None:
         return None
     facts = _decode(call.facts)
     key = ApiKey.get_or_none(ApiKey.key_id == facts["key"]["id"]) if "key" in facts else None
-    user = facts.get("user") or {}
-    names = (None if key is None else key.user_id, user.get("id"), user.get("email"))
+    names = (None if key is None else key.user_id, *acting(facts))
     known = frozenset(same_email(name) for name in names if isinstance(name, str))
     event = (Event.event_no == call.event_no) & (Event.received_at == call.decided_at)
     return HeldCall(call.payload_digest[:DIGEST], known, Event.select().where(event).exists())

@@ -1,0 +1,69 @@
+"""Who acts for another, as the token of a call says, has asked for it: they neither approve it nor exempt its
+run from labels."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import jwt
+import pytest
+
+from tests.harness.application import Service
+
+SECRET = "a secret of the organisation that is long enough for any digest"
+HOLD = {
+    "name": "Hold payments",
+    "action": "require_approval",
+    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
+}
+LABEL = {
+    "name": "Label pages",
+    "action": "allow",
+    "labels": {"add": ["page"]},
+    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "fetch"}],
+}
+AFTER = {
+    "name": "Hold mail after pages",
+    "action": "require_approval",
+    "matchConditions": [
+        {"field": "toolName", "operator": "equals", "value": "mail"},
+        {"field": "run.labels", "operator": "equals", "value": "page"},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("act", "is_own"),
+    [
+        ({"sub": "rita@acme.example"}, True),
+        ({"sub": "desk", "act": {"sub": "Rita@ACME.example"}}, True),
+        ({"sub": "ravi@acme.example"}, False),
+    ],
+)
+def test_who_acts_for_another_has_asked(tmp_path: Path, act: object, is_own: bool) -> None:
+    async def play() -> None:
+        async with Service(tmp_path, [HOLD, LABEL, AFTER]) as service:
+            rule = {"name": "Acme", "userToken": {"algorithm": "HS256", "key": SECRET}}
+            assert (await service.call("admin", "PUT", "/v1/organisation", rule)).status_code == 200
+            claims = {"sub": "alice", "exp": int(service.clock()) + 600, "act": act}
+            token = jwt.encode(claims, SECRET, algorithm="HS256")
+
+            async def status(number: int, tool: str) -> tuple[str, str]:
+                call = {"toolCallId": f"c-{number}", "toolName": tool, "userToken": token}
+                said = (await service.report("agent", number, "tool.called", **call)).json()
+                return said["toolCallStatus"], said.get("approvalId", "")
+
+            held, approval = await status(1, "pay")
+            assert held == "awaiting_approval"
+            shown = (await service.call("reviewer", "GET", f"/v1/approvals/{approval}")).json()
+            assert ("mayNotApprove" in shown) is is_own
+            answer = await service.call("reviewer", "POST", f"/v1/approvals/{approval}/approve")
+            assert answer.status_code == (403 if is_own else 200)
+
+            assert await status(2, "fetch") == ("allowed", "")
+            exempts = {"runId": "run-1", "labels": ["page"], "minutes": 5, "reason": "looked"}
+            assert (await service.call("reviewer", "POST", "/v1/grants", exempts)).status_code == 201
+            assert (await status(3, "mail"))[0] == ("awaiting_approval" if is_own else "allowed")
+
+    asyncio.run(play())
