@@ -290,7 +290,7 @@ class Relay:
         if pending.passed is not None:
             self._report(*pending.passed, message)
         elif pending.message.method == "tools/list":
-            task = asyncio.create_task(self._show(pending.message, message))
+            task = asyncio.create_task(self._show(pending.message, message, self.catalogue.changes))
             self._shown.add(task)
             task.add_done_callback(self._shown.discard)
             return None
@@ -307,20 +307,21 @@ class Relay:
             with contextlib.suppress(Exception):
                 self.governor.run.completed(decision, {"unreadable": name})
 
-    async def _show(self, asked: RpcMessage, answer: RpcMessage) -> None:
-        line = await self._listed(asked, answer)
+    async def _show(self, asked: RpcMessage, answer: RpcMessage, changes: int) -> None:
+        line = await self._listed(asked, answer, changes)
         with contextlib.suppress(OSError):
             await self.client.write(line)
 
-    async def _listed(self, asked: RpcMessage, answer: RpcMessage) -> bytes:
-        """The list as it came where all of it was admitted; else as it was admitted."""
+    async def _listed(self, asked: RpcMessage, answer: RpcMessage, changes: int) -> bytes:
+        """The list, as it is after so many changes, as it came where all of it was admitted; else as it was
+        admitted."""
         body = answer.body.get("result")
         if not isinstance(body, dict):
             return answer.line
         try:
             found = definitions_of(answer)
             if "cursor" not in asked.params and "nextCursor" not in body:
-                await self.governor.learn(found, self.catalogue.changes)
+                await self.governor.learn(found, changes)
             else:
                 await self._know_all(asked, found)
             shown = self.catalogue.shown(found)

@@ -177,6 +177,20 @@ async def test_what_changes_while_a_call_is_held_is_looked_at_before_the_call_is
 
 
 @in_loop
+async def test_a_change_that_comes_right_behind_a_list_is_not_taken_for_part_of_it(tmp_path: Path) -> None:
+    async with Proxy(ScriptedRun(), [ECHO], pins=tmp_path, lists=False) as proxy:
+        await proxy.say({"id": 1, "method": "tools/list"})
+        assert (await proxy.to_server())["id"] == 1
+        await proxy.server_says({"id": 1, "result": {"tools": [ECHO]}})
+        await proxy.server_says({"method": "notifications/tools/list_changed"})
+        told = [await proxy.to_client(), await proxy.to_client()]
+        assert sorted("result" in each for each in told) == [False, True]
+        proxy.tools, proxy.lists = [POISON], True
+        await proxy.say(call(2, "echo"))
+        assert "its description changed since it was admitted" in await proxy.refusal()
+
+
+@in_loop
 async def test_what_an_admin_admitted_is_admitted_here(tmp_path: Path) -> None:
     async with Proxy(ScriptedRun(), [ECHO], pins=tmp_path) as proxy:
         assert await listed(proxy, 1) == ["Says it back."]
