@@ -84,7 +84,15 @@ class AccessQuery(NamedTuple):
         if self._is_over(found):
             return None
         place = found["runId"], found["toolCallId"]
-        return place if await self.is_asked_again(place, evaluation) else None
+        return place if await self._is_open(place, evaluation) else None
+
+    async def _is_open(self, place: Place, evaluation: Evaluation) -> bool:
+        """Whether an evaluation is of a call, and nobody has told yet what became of that: an approval is for
+        one execution."""
+        reads, owner = self.context.reads, self.caller.organisation_id
+        if await reads.read(self.caller, recorded_calls.is_made, self.context.id_index, owner, *place):
+            return False
+        return await self.is_asked_again(place, evaluation)
 
     async def approval(self, approval_id: str) -> dict[str, Any] | None:
         """None: there is none that the caller may see."""
@@ -117,8 +125,11 @@ class AccessQuery(NamedTuple):
         return await self.done(is_same)
 
     async def is_of_before(self, said: Mapping[str, Any]) -> bool:
-        """Whether the request id was that of a call so long ago that it is asked again, and not sent again.
-        What a person has decided counts for as long as it does by the name of its approval."""
+        """Whether the request id was that of a call which was made since, or so long ago that it is asked
+        again, and not sent again. What a person has decided counts for as long as it does by the name of its
+        approval."""
+        if "completion" in said:
+            return True
         if (approval_id := said.get("approvalId")) is None:
             return bool(said["decidedAt"] < clock.iso(self.context.clock() - SAME_SECONDS))
         approval = await self.approval(approval_id)

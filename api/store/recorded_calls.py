@@ -185,6 +185,16 @@ def asserted_of_call(
     return None if found is None else _asserted(found[0])
 
 
+def is_made(id_index: IdIndex, organisation_id: str, run_id: str, tool_call_id: str) -> bool:
+    """Whether a call was allowed, and what became of it is known."""
+    run = Run.get_or_none((Run.organisation_id == organisation_id) & (Run.run_id == run_id))
+    if run is None:
+        return False
+    of_it = id_index.calls_of([run.run_no]) & (CallTable.tool_call_id == tool_call_id)
+    over = (CallTable.status == "allowed") & CallTable.completed_at.is_null(False)
+    return bool(CallTable.select().where(of_it & over).exists())
+
+
 def _asserted(body: bytes) -> dict[str, Any]:
     metadata = msgspec.json.decode(bytes(body)).get("metadata") or {}
     return asserted({name: said for name, said in metadata.items() if said is not None})
