@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
 from governance_client import ToolDecision
-from governance_client.mcp_results import failure, reported
+from governance_client.mcp_results import failure, problem, reported
 
 from api.mcp_proxy.message import RpcMessage, near_miss
 from api.mcp_proxy.tool_call import APPROVAL, ProxiedCall
@@ -174,9 +174,7 @@ class Governor:
         """The server's answer to a call that was passed on, for the record."""
         body = message.body.get("result")
         if not isinstance(body, dict):
-            problem = message.body.get("error")
-            text = problem.get("message") if isinstance(problem, dict) else None
-            self.run.failed(decision, text if isinstance(text, str) else "the server answered with an error")
+            self.run.failed(decision, problem(message.body.get("error", body)))
         elif call.modern and body.get("resultType") == "input_required":
             # Clients of before know of no such result, and show what else stands in it to their model.
             key = (call.digest, str(body.get("requestState", "")))

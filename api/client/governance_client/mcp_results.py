@@ -46,6 +46,20 @@ def failure(result: dict[str, Any]) -> str:
     return "\n".join(filter(None, said)) or "the tool reported an error"
 
 
+def problem(error: Any) -> str:
+    """An error of the protocol, or what stands in its place: the message, and behind that whatever else it
+    holds, which some clients show as well."""
+    room = _Room(MOST_TEXT)
+    rest = {key: each for key, each in error.items() if key != "code"} if isinstance(error, dict) else error
+    said: list[str] = []
+    if isinstance(rest, dict) and isinstance(message := rest.get("message"), str):
+        said.append(room.text(message))
+        del rest["message"]
+    if rest:
+        said.append(json.dumps(room.whole(rest), ensure_ascii=False))
+    return "\n".join(filter(None, said)) or "the server answered with an error"
+
+
 class _Room:
     def __init__(self, left: int) -> None:
         self._left = left

@@ -16,12 +16,12 @@ import contextlib
 import json
 from typing import Any
 
-from mcp import ClientSession
+from mcp import ClientSession, MCPError
 from mcp.types import CallToolResult, InputRequiredResult, TextContent
 
 from governance_client.decision import ToolDecision
 from governance_client.guard import CallDetails
-from governance_client.mcp_results import failure
+from governance_client.mcp_results import failure, problem
 from governance_client.run_core import NoCurrentRun, RunCore, current_run
 
 
@@ -66,6 +66,10 @@ class _Calls:
             )
         try:
             result = await self._call_tool(name, arguments, *given, **named)
+        except MCPError as error:
+            told = error.error.model_dump(mode="json", exclude_none=True)
+            run.failed(decision, f"{type(error).__name__}: {problem(told)}")
+            raise
         except BaseException as error:
             run.failed(decision, error)
             raise
