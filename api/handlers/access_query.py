@@ -23,6 +23,7 @@ from api.ingestion.authzen import (
     is_said,
     payload_of,
     place_of,
+    refuse_misspelt,
     run_of,
     tool_of,
 )
@@ -157,5 +158,6 @@ def _checked(schema: str, raw: bytes) -> dict[str, Any]:
     with bad_request():
         value: dict[str, Any] = bodies.decode_unique(raw)
         bodies.validate(schema, value)
+        refuse_misspelt(value)
         bodies.check_digits(raw, "")
     return value

@@ -2,7 +2,8 @@
 see, and an approval a task. All but the API key and a user's token is asserted only.
 
 - `toolName` is the id of a resource of type `tool`, else the name of the action.
-- `inputPayload` holds the properties of the action, and those of a `tool`, or the whole `resource`.
+- `inputPayload` holds the properties of the action, and those of a `tool`, or the whole `resource`; and what
+  else stands in the action or the `tool`.
 - `agentId` is that of `context.governance`, else the id of a subject of type `agent`, else the agent of the
   API key, else the id of the subject. `agentContext` holds `subject`, `action` and the rest of `context`.
 - The run is the one named, else one for each key and agent; the call is the one named, else the same for the
@@ -12,7 +13,7 @@ see, and an approval a task. All but the API key and a user's token is asserted 
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any, Final
@@ -23,14 +24,19 @@ from api import clock
 from api.caller import Caller
 from api.http import bodies
 from api.http.problems import ApiError
+from api.ingestion.event import MEANT_AS_PAYLOAD
 from api.store.call_facts import ASSERTED
 from engine.canonical_json import canonical_json
+from schemas.suggestion import as_compared
 
 SAME_SECONDS: Final = 60.0
 """For which a request id makes the same words the same call: a PEP may pass on one that others chose."""
 MOST_TOOL_NAME: Final = 200
 REQUIRED: Final = ("subject", "action", "resource")
 SAID: Final = (*REQUIRED, "context")
+_OF_ACTION: Final = ("name", "properties")
+_OF_TOOL: Final = ("type", "id", "properties")
+_MEANT_AS_PROPERTIES: Final = MEANT_AS_PAYLOAD | {"attributes", "property", "props"}
 _METADATA: Final = ("parentRunId", "actionHint", "reason", "toolAnnotations", "userToken")
 """Members of `context.governance` that are metadata of the event."""
 
@@ -83,15 +89,48 @@ def tool_of(evaluation: Evaluation) -> str:
 
 def payload_of(evaluation: Evaluation) -> dict[str, Any]:
     """INVARIANT: nothing of resource and action that policies could ask about is left out or hidden."""
-    resource = evaluation["resource"]
-    given = evaluation["action"].get("properties", {})
-    other = resource.get("properties", {}) if resource["type"] == "tool" else {"resource": resource}
-    for name in sorted(given.keys() & other.keys()):
-        raise _wrong(
-            f"/action/properties/{bodies.escape(name[:60])}",
-            f"`{name[:60]}` is said of the resource, too; one would hide the other: use another name",
-        )
-    return {**other, **given}
+    action, resource = evaluation["action"], evaluation["resource"]
+    parts = [("/resource", {"resource": resource})]
+    if resource["type"] == "tool":
+        parts = _said("/resource", resource, _OF_TOOL)
+    parts += _said("/action", action, _OF_ACTION)
+    found: dict[str, Any] = {}
+    for place, said in parts:
+        for name in sorted(said.keys() & found.keys()):
+            raise _wrong(
+                f"{place}/{bodies.escape(name[:60])}",
+                f"`{name[:60]}` is said twice of this call; one would hide the other: use another name",
+            )
+        found |= said
+    return found
+
+
+def refuse_misspelt(body: dict[str, Any]) -> None:
+    """Raises 400 for names that seem to be meant as one that is looked at: what they hold would go
+    ungoverned."""
+    listed = enumerate(body.get("evaluations") or ())
+    for place, each in (("", body), *((f"/evaluations/{number}", entry) for number, entry in listed)):
+        _refuse_meant(place, each, (*SAID, "evaluations", "options"), "action/properties")
+        _refuse_meant(f"{place}/action", each.get("action", {}), _OF_ACTION, "properties")
+        resource = each.get("resource", {})
+        if resource.get("type") == "tool":
+            _refuse_meant(f"{place}/resource", resource, _OF_TOOL, "properties")
+
+
+def _refuse_meant(place: str, said: dict[str, Any], known: Sequence[str], payload: str) -> None:
+    spelt = {as_compared(name): name for name in known}
+    for name in sorted(said.keys() - set(known)):
+        word = as_compared(name[:MOST_TOOL_NAME])
+        meant = payload if word in _MEANT_AS_PROPERTIES else spelt.get(word)
+        if meant is not None and meant not in said:
+            message = f"`{name[:60]}` is not looked at here; did you mean `{meant}`?"
+            raise _wrong(f"{place}/{bodies.escape(name[:60])}", message)
+
+
+def _said(place: str, of: dict[str, Any], known: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
+    """The properties of an action or a tool, and whatever else stands there, each with its place."""
+    others = {name: value for name, value in of.items() if name not in known}
+    return [(f"{place}/properties", of.get("properties", {})), (place, others)]
 
 
 def agent_of(evaluation: Evaluation, caller: Caller) -> str:

@@ -38,6 +38,11 @@ OF_ONE_TOKEN = frozenset(
 )
 """Claims that differ from one token of a user to the next (`scope` is compared as a set)."""
 
+MEANT_AS_PAYLOAD: Final = frozenset(
+    ("input", "inputs", "args", "arguments", "parameters", "params", "payload", "toolinput", "toolargs")
+)
+"""What others call the payload; by any of these names it would go ungoverned."""
+
 RESOLVED_SECONDS: Final = 30
 """After which it is worth a try whether people have resolved some approvals."""
 

@@ -19,7 +19,7 @@ from api.caller import Caller
 from api.http import bodies
 from api.http.problems import ApiError, invalid
 from api.ingestion.authzen import is_anothers_run
-from api.ingestion.event import EventBody, Incoming, principal, without_user_token
+from api.ingestion.event import MEANT_AS_PAYLOAD, EventBody, Incoming, principal, without_user_token
 from api.store.call_facts import payload_digest
 from engine.errors import Problem
 from engine.model import ToolCall
@@ -50,10 +50,6 @@ _KINDS: Final[dict[str, type]] = {
 }
 """What metadata must be when it is there and not null."""
 
-_MEANT_AS_PAYLOAD: Final = frozenset(
-    ("input", "inputs", "args", "arguments", "parameters", "params", "payload", "toolinput", "toolargs")
-)
-"""What others call the payload; by any of these names it would go ungoverned."""
 _MEANT_AS_OUTPUT: Final = frozenset(
     ("output", "outputs", "result", "results", "response", "tooloutput", "toolresult", "toolresponse")
 )
@@ -202,7 +198,7 @@ def _alias(event_type: str, name: str, metadata: dict[str, Any]) -> str | None:
         if word == "annotations" and isinstance(metadata[name], dict):
             return "toolAnnotations"
         if "inputPayload" not in metadata:
-            named = word in _MEANT_AS_PAYLOAD or closest(name, ("inputPayload",))
+            named = word in MEANT_AS_PAYLOAD or closest(name, ("inputPayload",))
             return "inputPayload" if named else None
     elif event_type in _TOOL_EVENTS and word in _MEANT_AS_OUTPUT:
         return "outputPayload"
