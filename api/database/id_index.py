@@ -19,7 +19,8 @@ An entry is `(owner, hash, number)`: events have the owner 0 and are numbered by
 run's number for an owner and are numbered by `call_no`. Both numbers grow together.
 
 INVARIANT: an id that is in a committed row is found. What is in memory changes only by what is committed.
-INVARIANT: used inside the writing transaction, one at a time; only `calls_of` may be asked by any thread.
+INVARIANT: used inside the writing transaction, one at a time; only `calls_of` and `call_of` may be asked by
+any thread.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from peewee import SQL, Expression
 
 from api.database.connection import Database, marks
 from api.database.lanes.keys import KeyTable
-from api.database.models import CallTable
+from api.database.models import CallTable, Run
 from api.database.sqlite.bloom_filter import BEGINNING, BloomFilter, Key
 from api.database.transaction import Transaction
 
@@ -158,24 +159,38 @@ class IdIndex:
         """
         if not self._store.is_sqlite:
             return self.keys.calls_of(runs)
+        return self._numbered(runs, None)
+
+    def call_of(self, run: Run, tool_call_id: str) -> Expression:
+        """The same of one call by its id, however many the run has."""
+        if self._store.is_sqlite:
+            chosen = self._numbered([run.run_no], hash64("", tool_call_id))
+        else:
+            chosen = self.keys.call_of(run, tool_call_id)
+        return chosen & (CallTable.tool_call_id == tool_call_id)
+
+    def _numbered(self, runs: Sequence[int], hash_: int | None) -> Expression:
+        """Calls of these runs, or those of them with this hash and some others of late."""
         memtable = self._memtable if self._lost == self._store.lost else None
         seen = memtable.seen if memtable is not None else 0
         numbers: list[int] = []
         if memtable is not None:
             for generation in (memtable.new, memtable.old):
                 for run_no in runs:
-                    numbers += list(generation.get(run_no, _NONE).values())
+                    known = generation.get(run_no, _NONE)
+                    numbers += list(known.values()) if hash_ is None else filter(None, [known.get(hash_)])
         chosen = marks(runs)
+        alone, given = ("", runs) if hash_ is None else (" AND hash = ?", [*runs, hash_])
         flushed = f"COALESCE((SELECT value FROM counters WHERE name = '{_FLUSHED}'), 0)"
         numbered = Expression(
             CallTable.call_no,
             "IN",
             SQL(
-                f"(SELECT no FROM directory WHERE owner IN ({chosen})"
+                f"(SELECT no FROM directory WHERE owner IN ({chosen}){alone}"
                 f" UNION ALL SELECT value FROM json_each(?)"
                 f" UNION ALL SELECT call_no FROM tool_calls"
                 f" WHERE call_no > MAX(?, {flushed}) AND run_no IN ({chosen}))",
-                [*runs, msgspec.json.encode(numbers).decode(), seen, *runs],
+                [*given, msgspec.json.encode(numbers).decode(), seen, *runs],
             ),
         )
         return numbered & CallTable.run_no.in_(runs)

@@ -178,7 +178,7 @@ def asserted_of_call(
     found = (
         CallTable.select(Event.body)
         .join(Event, on=is_event_of_call())
-        .where(id_index.calls_of([run.run_no]) & (CallTable.tool_call_id == tool_call_id))
+        .where(id_index.call_of(run, tool_call_id))
         .tuples()
         .first()
     )
@@ -190,9 +190,8 @@ def is_made(id_index: IdIndex, organisation_id: str, run_id: str, tool_call_id: 
     run = Run.get_or_none((Run.organisation_id == organisation_id) & (Run.run_id == run_id))
     if run is None:
         return False
-    of_it = id_index.calls_of([run.run_no]) & (CallTable.tool_call_id == tool_call_id)
     over = (CallTable.status == "allowed") & CallTable.completed_at.is_null(False)
-    return bool(CallTable.select().where(of_it & over).exists())
+    return bool(CallTable.select().where(id_index.call_of(run, tool_call_id) & over).exists())
 
 
 def _asserted(body: bytes) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from typing import Any
 
 from peewee import Expression
 
-from api.database.models import CallTable
+from api.database.lanes.tables import Id
+from api.database.models import CallTable, Run
 from api.database.transaction import Transaction
 
 COLUMNS = ("organisation_id", "key", "no")
@@ -59,6 +60,12 @@ class KeyTable:
     def calls_of(self, runs: Sequence[int]) -> Expression:
         """The condition that picks the calls of some runs."""
         return CallTable.run_no.in_(runs)
+
+    def call_of(self, run: Run, tool_call_id: str) -> Expression:
+        """The condition that picks one of them by its id."""
+        key = call_key(run.organisation_id, run.run_id, tool_call_id)
+        named = (Id.organisation_id == run.organisation_id) & (Id.key == key)
+        return CallTable.call_no.in_(Id.select(Id.no).where(named)) & (CallTable.run_no == run.run_no)
 
     def forget_events(self, transaction: Transaction, events: Iterable[tuple[Any, ...]]) -> None:
         """Events, as `(organisation_id, event_id)`, are about to go."""
