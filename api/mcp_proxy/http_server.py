@@ -130,6 +130,9 @@ class McpEndpoint:
         kind = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         if message.method == "initialize" and answer.is_success:
             self._session = answer.headers.get(_SESSION)
+            if self._listening is not None:  # to the session of before, as far as it was not over
+                self._listening.cancel()
+                self._listening = None
         if kind == "text/event-stream" and answer.is_success:
             return await self._follow(message, answer)
         body = await _whole(answer)

@@ -129,6 +129,7 @@ class Relay:
             capabilities = message.params.get("capabilities")
             found = capabilities.get("elicitation") if isinstance(capabilities, dict) else None
             self._elicitation = found if isinstance(found, dict) else None
+            self.catalogue.changes += 1  # it may be another server by now, as behind an address
         await self.server.send(message)
 
     async def _cancel(self, message: RpcMessage) -> None:

@@ -99,6 +99,38 @@ def test_headers_of_both_generations() -> None:
     assert seen[-1].method == "DELETE", "the session is ended"
 
 
+def test_who_connects_again_hears_what_the_server_says_by_itself() -> None:
+    """A server that was started anew has forgotten its sessions."""
+    sessions: list[str] = []
+    listened: list[str | None] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "DELETE":
+            return httpx.Response(200)
+        if request.method == "GET":
+            listened.append(request.headers.get("Mcp-Session-Id"))
+            if listened[-1] != sessions[-1]:
+                return httpx.Response(404)
+            changed = b'data: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n\n'
+            return stream(b"retry: 60000\n\n", changed)
+        if "id" not in json.loads(request.content):
+            return httpx.Response(202)
+        found = ok(request, protocolVersion="2025-11-25")
+        sessions.append(f"s{len(sessions) + 1}")
+        found.headers["Mcp-Session-Id"] = sessions[-1]
+        return found
+
+    async def test(endpoint: McpEndpoint, lines: AsyncIterator[bytes]) -> None:
+        for number in (1, 2):
+            await endpoint.send(made({"id": number, "method": "initialize", "params": {}}))
+            assert json.loads(await anext(lines))["id"] == number
+            await endpoint.send(made({"method": "notifications/initialized"}))
+            assert json.loads(await anext(lines))["method"] == "notifications/tools/list_changed"
+
+    served(answer, test)
+    assert listened == ["s1", "s2"]
+
+
 def test_a_stream_that_breaks_is_gone_on_with_where_it_ended() -> None:
     asked: list[str | None] = []
 

@@ -191,6 +191,21 @@ async def test_a_change_that_comes_right_behind_a_list_is_not_taken_for_part_of_
 
 
 @in_loop
+async def test_who_connects_again_is_asked_what_its_tools_are(tmp_path: Path) -> None:
+    async with Proxy(ScriptedRun(), [ECHO], pins=tmp_path) as proxy:
+        for number, tools in ((1, [ECHO]), (2, [POISON])):
+            await proxy.say({"id": number, "method": "initialize", "params": {}})
+            assert (await proxy.to_server())["id"] == number
+            await proxy.server_says({"id": number, "result": {}})
+            assert (await proxy.to_client())["id"] == number
+            proxy.tools = tools
+            await proxy.say(call(10 + number, "echo"))
+            if tools == [ECHO]:
+                assert (await proxy.to_server())["id"] == 11
+        assert "its description changed since it was admitted" in await proxy.refusal()
+
+
+@in_loop
 async def test_what_an_admin_admitted_is_admitted_here(tmp_path: Path) -> None:
     async with Proxy(ScriptedRun(), [ECHO], pins=tmp_path) as proxy:
         assert await listed(proxy, 1) == ["Says it back."]
