@@ -81,7 +81,12 @@ def asserted(facts: Mapping[str, Any]) -> dict[str, Any]:
 def acting(facts: Mapping[str, Any]) -> list[Any]:
     """Everybody whom a verified token of a call names: on whose behalf it is made, and who acts for them."""
     user = facts.get("user") or {}
-    return [user.get("id"), user.get("email"), *(facts.get("delegation") or {}).get("chain", ())]
+    found = [user.get("id"), user.get("email"), *(facts.get("delegation") or {}).get("chain", ())]
+    actor = user.get("claims", {}).get("act")
+    while isinstance(actor, dict):
+        found.append(actor.get("email"))
+        actor = actor.get("act")
+    return found
 
 
 def said_of_evaluation(asserted: Mapping[str, Any], read: Container[str]) -> str:

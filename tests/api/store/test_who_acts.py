@@ -38,7 +38,8 @@ AFTER = {
     [
         ({"sub": "rita@acme.example"}, True),
         ({"sub": "desk", "act": {"sub": "Rita@ACME.example"}}, True),
-        ({"sub": "ravi@acme.example"}, False),
+        ({"sub": "u-7", "email": "rita@acme.example"}, True),
+        ({"sub": "ravi@acme.example", "email": ["rita@acme.example"]}, False),
     ],
 )
 def test_who_acts_for_another_has_asked(tmp_path: Path, act: object, is_own: bool) -> None:
