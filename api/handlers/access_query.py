@@ -129,11 +129,18 @@ class AccessQuery(NamedTuple):
         """Whether the request id was that of a call which was made since, or so long ago that it is asked
         again, and not sent again. What a person has decided counts for as long as it does by the name of its
         approval."""
+        if said.get("approvalId") is None and said["decidedAt"] < clock.iso(
+            self.context.clock() - SAME_SECONDS
+        ):
+            return True
+        return await self.is_spent(said)
+
+    async def is_spent(self, said: Mapping[str, Any]) -> bool:
+        """Whether a call was made since, or a person decided it too long ago."""
         if "completion" in said:
             return True
-        if (approval_id := said.get("approvalId")) is None:
-            return bool(said["decidedAt"] < clock.iso(self.context.clock() - SAME_SECONDS))
-        approval = await self.approval(approval_id)
+        approval_id = said.get("approvalId")
+        approval = None if approval_id is None else await self.approval(approval_id)
         return approval is not None and self._is_over(approval)
 
     def _is_over(self, approval: Mapping[str, Any]) -> bool:

@@ -163,6 +163,12 @@ async def _answered(
                 "tool_call_conflict",
                 "the call of this `toolCallId` was asked about with another `subject`, `action` or `context`",
             )
+        if said["toolCallStatus"] == "allowed" and await query.is_spent(said):
+            raise ApiError(
+                "tool_call_conflict",
+                "the call of this `toolCallId` was made already, or approved more than a day ago; name"
+                " another one for another execution",
+            )
     elif await query.is_of_before(said):
         event, coming = await _asked(query.without_headers(), evaluation, number)
         said = _decode((await context.intake.answer_of(coming)).content)
