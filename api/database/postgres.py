@@ -30,7 +30,7 @@ from psycopg.pq.abc import PGresult
 from api.database.errors import NeedsAnswer
 from api.database.lanes.circuit_breaker import PROBE_SECONDS, CircuitBreaker
 from api.database.lanes.session import BoundedConnection, Rows, Session, Statement
-from api.database.lanes.timeline import Overtaken, Timelines, each_server
+from api.database.lanes.timeline import OldServer, Timelines, each_server
 from api.database.models import TABLES
 
 MOST_ROWS = 1_000
@@ -113,7 +113,7 @@ class Postgres(peewee.PostgresqlDatabase):
                     self._connected(**server).close()
         try:
             return self._connected()
-        except Overtaken:
+        except OldServer:
             for server in each_server(self.database):
                 with suppress(OperationalError):
                     return self._connected(**server)

@@ -32,7 +32,7 @@ _WHICH: Final = (
 """The first eight digits in the name of a file of the log are the timeline's."""
 
 
-class Overtaken(OperationalError):
+class OldServer(OperationalError):
     """The server takes writes though another one has taken over from it."""
 
 
@@ -56,7 +56,7 @@ class Timelines:
         self._told: set[str] = set()
 
     def check(self, connection: Connection[Any]) -> None:
-        """Before a new connection is used. Raises Overtaken, and logs that once."""
+        """Before a new connection is used. Raises OldServer, and logs that once."""
         try:
             ((cluster, timeline),) = connection.execute(_WHICH).fetchall()
         except Error:
@@ -70,7 +70,7 @@ class Timelines:
                 if text not in self._told:
                     log.warning("%s", text)
                 self._told.add(text)
-                raise Overtaken(text)
+                raise OldServer(text)
             before = [each for each, its in self._open.items() if its != timeline or not same]
             if self._newest and before:
                 log.warning(
