@@ -15,7 +15,7 @@ from api.cli.terminal import USAGE, CommandError
 if TYPE_CHECKING:
     from api.settings import Settings
 
-BESIDE = ("-wal", "-shm", "-journal", ".lock", ".senders", ".copied")
+BESIDE = ("-wal", "-shm", "-journal", ".lock", ".senders", ".policies", ".copied")
 """What SQLite and the service keep beside the database."""
 
 

@@ -208,6 +208,23 @@ def test_serve_refuses_a_port_in_use(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists(), "a start that is refused makes nothing"
 
 
+def test_no_two_policies_folders_undo_one_another_in_one_embedded_database(tmp_path: Path) -> None:
+    """As where two clones share a data folder: each took its own files for edits, every two seconds."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    with serve(one) as service:
+        service.url()
+        text = refused_to_serve(two, "--data-dir", str(one / "data"))
+        assert f"with the policies folder `{one / 'policies.d'}`" in text and "--policies-dir" in text
+        (two / "link").symlink_to(one / "policies.d")
+        with serve(two, "--data-dir", str(one / "data"), "--policies-dir", "link") as beside:
+            beside.url()
+            assert beside.stop() == 0
+        assert service.stop() == 0
+    with serve(two, "--data-dir", str(one / "data")) as moved:
+        moved.url()
+        assert moved.stop() == 0
+
+
 @pytest.mark.parametrize(
     ("words", "environment", "message"),
     [

@@ -93,9 +93,10 @@ def _serve(arguments: argparse.Namespace) -> int:
         # With port 0 the system has chosen one; links must name it.
         os.environ["GOVERNANCE_PORT"] = str(listener.getsockname()[1])
         settings = load()
-        made = _prepared(settings)
-        _tell(settings, banner(settings, made), start_members(settings, made))
-        return _run(settings, listener, on_hang_up)
+        with contextlib.ExitStack() as lasting:
+            made = _prepared(settings, lasting)
+            _tell(settings, banner(settings, made), start_members(settings, made))
+            return _run(settings, listener, on_hang_up)
     finally:
         listener.close()
 
@@ -111,16 +112,20 @@ def _tell(settings: Settings, text: str, members: Mapping[str, Any] | None = Non
         drop_output()
 
 
-def _prepared(settings: Settings) -> FirstStart:
-    """What was missing, made; or the reason why the service does not start, alone."""
+def _prepared(settings: Settings, lasting: contextlib.ExitStack) -> FirstStart:
+    """What was missing, made; or the reason why the service does not start, alone. `lasting` ends when
+    it serves no more."""
     from api import bootstrap
     from api.cli.server_process import reason, refused
+    from api.policies import one_folder
 
     def check(store: Database) -> None:
         _check_policies(settings, store)
 
     try:
-        return bootstrap.prepare(settings, check=check)
+        made = bootstrap.prepare(settings, check=check)
+        lasting.enter_context(one_folder.held(settings))
+        return made
     except Exception as error:
         if not refused(error):
             raise

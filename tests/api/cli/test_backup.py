@@ -80,7 +80,7 @@ def test_a_backup_is_whole_closed_and_never_in_the_way(data_shell: DataShell, tm
 @pytest.mark.parametrize(
     "name",
     [
-        *(f"governance.sqlite{ending}" for ending in ("", "-wal", "-shm", ".lock", ".senders")),
+        *(f"governance.sqlite{ending}" for ending in ("", "-wal", "-shm", ".lock", ".senders", ".policies")),
         "jwt-secret",
         "audit-key",
         "audit-mark",
