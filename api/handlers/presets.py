@@ -16,6 +16,7 @@ from api.http.bodies import escape
 from api.http.exchange import Reply, Values
 from api.http.problems import ApiError, invalid, not_found
 from api.http.route import ADMIN, VIEWER, Route
+from engine.conditions.settings import missing, reads
 from engine.derived.tools import Tools
 from engine.documents.policy import check_body, policy_as_json
 from engine.documents.presets import Pack, Preset, instantiate, needs
@@ -30,6 +31,20 @@ def _activated(caller: Caller, snapshot: Snapshot) -> dict[str, Policy]:
     return {policy.preset_id: policy for policy in policies if policy.preset_id is not None}
 
 
+def _in_force(caller: Caller, snapshot: Snapshot) -> set[str]:
+    """The presets of which a policy of the organisation acts: in shadow mode only where the preset is."""
+    settings = snapshot.settings_of(caller.organisation_id)
+    found = set()
+    for stored in snapshot.of(caller.organisation_id).values():
+        policy = stored.policy
+        preset = snapshot.presets.get(policy.preset_id or "")
+        if preset is None or not policy.enabled or missing(reads(policy), settings):
+            continue
+        if policy.mode == "enforce" or preset.template.get("mode") == policy.mode:
+            found.add(preset.preset_id)
+    return found
+
+
 async def list_presets(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/policy-presets: grouped by category."""
     snapshot = await context.newest()
@@ -38,11 +53,14 @@ async def list_presets(caller: Caller, values: Values, context: Context) -> Repl
 
 
 def _grouped(caller: Caller, snapshot: Snapshot) -> bytes:
-    activated = _activated(caller, snapshot)
+    activated, in_force = _activated(caller, snapshot), _in_force(caller, snapshot)
     groups: dict[str, list[dict[str, Any]]] = {}
     for preset in sorted(snapshot.presets.values(), key=lambda preset: preset.name):
         lacking = needs(preset, snapshot.settings_of(caller.organisation_id))
-        groups.setdefault(preset.category, []).append(_preset_json(preset, activated, lacking))
+        groups.setdefault(preset.category, []).append(
+            _preset_json(preset, activated, lacking)
+            | ({"notInForce": True} if preset.preset_id in activated.keys() - in_force else {})
+        )
     return msgspec.json.encode(
         [{"category": category, "presets": groups[category]} for category in sorted(groups)]
     )
@@ -61,7 +79,7 @@ def _preset_json(preset: Preset, activated: Container[str], lacking: Sequence[st
     return shape | {"missingSettings": list(lacking)} if lacking else shape
 
 
-def _pack_json(pack: Pack, activated: Container[str]) -> dict[str, Any]:
+def _pack_json(pack: Pack, activated: Container[str], in_force: Container[str]) -> dict[str, Any]:
     shape: dict[str, Any] = {"packId": pack.pack_id, "name": pack.name}
     if pack.description:
         shape["description"] = pack.description
@@ -69,15 +87,16 @@ def _pack_json(pack: Pack, activated: Container[str]) -> dict[str, Any]:
         "presetIds": list(pack.presets),
         "presetCount": len(pack.presets),
         "activatedCount": sum(preset_id in activated for preset_id in pack.presets),
+        "inForceCount": sum(preset_id in in_force for preset_id in pack.presets),
     }
 
 
 async def list_packs(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/policy-presets/packs: by name."""
     snapshot = await context.newest()
-    activated = _activated(caller, snapshot)
+    activated, in_force = _activated(caller, snapshot), _in_force(caller, snapshot)
     packs = sorted(snapshot.packs.values(), key=lambda pack: pack.name)
-    return Reply([_pack_json(pack, activated) for pack in packs])
+    return Reply([_pack_json(pack, activated, in_force) for pack in packs])
 
 
 async def activate_pack(caller: Caller, values: Values, context: Context) -> Reply:

@@ -148,7 +148,9 @@ def test_what_is_written_for_a_pack_is_not_lost_to_what_others_change(console: C
     readable(page)
     page.get_by_role("button", name="Activate 2 policies").click()
     expect(page.get_by_role("log")).to_contain_text("2 policies are active.")
-    expect(page.get_by_text("2 of 2 active")).to_be_visible()
+    # The other one waits for the setting that nobody has made.
+    expect(page.get_by_text("1 of 2 active")).to_be_visible()
+    expect(page.get_by_role("list", name="Made, but not in force").get_by_role("listitem")).to_have_count(1)
     expect(page.get_by_text("Somebody has changed this")).to_have_count(0)
     assert policy(console, "bulk")["matchConditions"][1]["value"] == 7
 
@@ -174,6 +176,11 @@ def test_a_pack_is_activated_with_parameters_and_settings(console: Console) -> N
     expect(page.get_by_role("list", name="Active already").get_by_role("listitem")).to_have_count(2)
     assert policy(console, "bulk")["presetParameters"] == {"most": 7}
     assert "missingSettings" not in policy(console, "outside")
+    off = console.service.call("admin", "PATCH", "/v1/policies/bulk", {"enabled": False})
+    assert off.status_code == 200
+    rests = page.get_by_role("list", name="Made, but not in force").get_by_role("listitem")
+    expect(rests).to_contain_text("Not in force")
+    expect(page.get_by_text("1 of 2 active")).to_be_visible()
     settings = console.service.call("admin", "GET", "/v1/organisation/settings").json()
     assert settings["settings"] == {"companyDomains": ["acme.com", "acme.example"]}
 

@@ -14,7 +14,7 @@ from schemas.suggestion import suggestion
 COLUMNS = {
     "packId": "PACK",
     "name": "NAME",
-    "activatedCount": "IN FORCE",
+    "inForceCount": "IN FORCE",
     "presetCount": "OF",
     "description": "DESCRIPTION",
 }
@@ -46,7 +46,7 @@ def register(commands: Subparsers) -> None:
         "activate",
         "make the policies of a pack",
         _activate,
-        "Shows them and asks. What is in force already is left alone.",
+        "Shows them and asks. What was made already is left alone, and named where it is not in force.",
     )
     activate.add_argument(
         "--parameter",
@@ -97,8 +97,9 @@ def _activate(arguments: argparse.Namespace) -> int:
     members = [presets[each] for each in pack["presetIds"] if each in presets]
     parameters = _parameters(arguments.parameter, members)
     wanted = [each for each in members if not each["activated"]]
+    policies = _made(service)
     if arguments.format == "table":
-        _print_presets(members, _made(service))
+        _print_presets(members, policies)
         _print_parameters(members, parameters)
     elif arguments.preview:
         print_json({"new": [each["presetId"] for each in wanted], "parameters": parameters})
@@ -115,7 +116,20 @@ def _activate(arguments: argparse.Namespace) -> int:
         waits = f"; not in force until these settings are made: {lacking}" if lacking else ""
         print(spelled(f"in force: {each['policyId']} ({each['action']}){waits}"))
     print(f"{len(made)} policies made or changed")
+    fresh = {each["policyId"] for each in made}
+    for policy in (each for preset in members for each in policies.get(preset["presetId"], ())):
+        if policy["policyId"] not in fresh and (why := _idle(policy)):
+            print(spelled(f"left as it is: {policy['policyId']} {why}"))
     return 0
+
+
+def _idle(policy: dict[str, Any]) -> str | None:
+    """Why a policy does not act, although it was made."""
+    if not policy["enabled"]:
+        return f"is disabled; `governance policies enable {policy['policyId']}` puts it in force"
+    if policy.get("missingSettings"):
+        return f"waits for settings: {', '.join(policy['missingSettings'])}"
+    return "is in shadow mode" if policy["mode"] == "shadow" else None
 
 
 def _parameters(given: list[str], presets: list[dict[str, Any]]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import * as exact from "../exact.js";
 import { address, page, place, tell } from "../page.js";
 import { conditions, effect, examples, extras, marks } from "../policies/words.js";
 import { said } from "../text.js";
-import { presetRow } from "./rows.js";
+import { activeMark, presetRow } from "./rows.js";
 import { settingsForm } from "./settings.js";
 import { filled, valueFields } from "./values.js";
 
@@ -67,7 +67,7 @@ function presetParts(context, { preset, tree }, made, again, signal) {
 
   show();
   return [
-    el("p.line", {}, marks({ ...preset, enabled: true, missingSettings: undefined }), preset.activated && el("span.note.good", {}, "Active"), el("code", {}, preset.presetId)),
+    el("p.line", {}, marks({ ...preset, enabled: true, missingSettings: undefined }), activeMark(preset), el("code", {}, preset.presetId)),
     preset.description && el("p.description", {}, said(preset.description.trim())),
     el("section", {}, el("h2", {}, "What it does"), preview),
     made.length > 0 && el("section", {}, el("h2", {}, "Policies made from it"), madeList(context, made)),
@@ -102,7 +102,9 @@ export function openPack(root, context, packId, signal) {
 }
 
 function packParts(context, pack, members, again, signal) {
-  const [active, idle] = [members.filter((each) => each.activated), members.filter((each) => !each.activated)];
+  const idle = members.filter((each) => !each.activated);
+  const resting = members.filter((each) => each.notInForce);
+  const active = members.filter((each) => each.activated && !each.notInForce);
   const list = (title, presets) => presets.length > 0 && el("section", {}, el("h2", {}, title),
     el("ul.rows", { "aria-label": title }, presets.map((preset) => el("li", {}, presetRow(context, preset)))));
   const count = (number) => `${number} ${number === 1 ? "policy" : "policies"}`;
@@ -120,6 +122,7 @@ function packParts(context, pack, members, again, signal) {
       button: idle.length ? `Activate ${count(idle.length)}` : null,
     }),
     list("Would become active", idle),
+    list("Made, but not in force", resting),
     list("Active already", active),
   ];
 }

@@ -8,9 +8,13 @@ import { said } from "../text.js";
 export function packRow(context, pack) {
   return place(context, `/presets/packs/${encodeURIComponent(pack.packId)}`,
     el("strong.subject", {}, said(pack.name)),
-    el("span.marks", {}, el(`span.note${pack.activatedCount === pack.presetCount ? ".good" : ""}`, {}, `${pack.activatedCount} of ${pack.presetCount} active`)),
+    el("span.marks", {}, el(`span.note${pack.inForceCount === pack.presetCount ? ".good" : ""}`, {}, `${pack.inForceCount} of ${pack.presetCount} active`)),
     el("span.about.whole", {}, said(pack.description?.trim() ?? pack.packId)));
 }
+
+/** Whether a policy made from it acts; nothing when there is none. */
+export const activeMark = ({ activated, notInForce }) =>
+  activated && (notInForce ? el("span.note.warn", {}, "Not in force") : el("span.note.good", {}, "Active"));
 
 export function presetRow(context, preset) {
   return place(context, address("presets", preset.presetId),
@@ -18,7 +22,7 @@ export function presetRow(context, preset) {
     el("span.marks", {},
       el(`span.note.${preset.action}`, {}, ACTIONS[preset.action]),
       preset.mode === "shadow" && el("span.note", {}, "Shadow"),
-      preset.activated && el("span.note.good", {}, "Active"),
+      activeMark(preset),
       preset.missingSettings && el("span.note.warn", {}, "Needs settings")),
     el("span.about.whole", {}, said(preset.description?.trim() ?? preset.presetId)));
 }

@@ -81,6 +81,11 @@ def test_a_pack_is_seen_made_and_taken_back(operator: Operator) -> None:
     said = operator.done("packs", "activate", "integrity", "--yes")
     assert said.splitlines()[-1] == f"{pack['presetCount']} policies made or changed"
     assert operator.json("packs", "activate", "integrity", "--yes") == []
+    one = pack["presetIds"][0]
+    operator.done("policies", "disable", one, "--yes")
+    again = operator.done("packs", "activate", "integrity", "--yes")
+    assert f"left as it is: {one} is disabled; `governance policies enable {one}` puts it in force" in again
+    assert operator.json("packs", "show", "integrity")["inForceCount"] == pack["presetCount"] - 1
     assert len(operator.json("packs", "deactivate", "integrity", "--preview")) == pack["presetCount"]
     assert "deleted: " in operator.done("packs", "deactivate", "integrity", "--yes")
     assert operator.json("packs", "show", "integrity")["activatedCount"] == 0
