@@ -15,6 +15,7 @@ import logging
 import os
 import secrets
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,8 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from api.clock import seconds
 
 log = logging.getLogger("governance")
 
@@ -64,6 +67,22 @@ class Vault:
 
 VAULT: Final = Vault()
 """Of this process, as its database is."""
+
+
+MOST_REPLACED: Final = 4
+"""Secrets of a webhook that sign along; each is a signature in a header of each delivery."""
+
+
+def signing(secret: str, replaced: str | None, until: str | None, now: float) -> list[str]:
+    """The secrets of a webhook, newest first: that in force, and for a day those that rotations replaced. Of
+    several in a day a receiver may have missed any, as after a second click. Raises SecretsLocked."""
+    along = VAULT.open(replaced).split() if replaced and until and seconds(until) > now else []
+    return [each for each in (VAULT.open(secret), *along) if each]
+
+
+def sealed(replaced: Sequence[str]) -> str | None:
+    """What is kept of those that are replaced now. Raises SecretsLocked."""
+    return VAULT.seal(" ".join(replaced[:MOST_REPLACED])) if replaced else None
 
 
 def new_data_key() -> bytes:

@@ -22,7 +22,7 @@ import msgspec
 from api.clock import APART_SECONDS, iso, seconds
 from api.database.connection import marks
 from api.database.models import Delivery, Webhook
-from api.database.secrets_at_rest import VAULT
+from api.database.secrets_at_rest import signing
 from api.database.transaction import Transaction
 from api.store import webhooks
 from api.store.notifications import channels, notices
@@ -184,8 +184,7 @@ def claim(
     if of_channel[0] != webhooks.WEBHOOK:
         return _claim_notices(transaction, webhook_id, lease_seconds, sender, of_channel)
     rows, lease = _take(transaction, _DUE, webhook_id, limit, lease_seconds, sender)
-    both = previous and until and seconds(until) > now
-    secrets = tuple(VAULT.open(each) for each in ((secret, previous) if both else (secret,)))
+    secrets = tuple(signing(secret, previous, until, now))
     claimed = [
         Claimed(int(no), str(delivery_id), webhook_id, url, secrets, str(payload), int(attempts), lease)
         for no, delivery_id, payload, attempts, *_ in rows

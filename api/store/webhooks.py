@@ -17,7 +17,7 @@ import msgspec
 from api.clock import Ids, iso, seconds
 from api.database.connection import Database
 from api.database.models import Delivery, Webhook
-from api.database.secrets_at_rest import VAULT
+from api.database.secrets_at_rest import VAULT, sealed, signing
 from api.database.transaction import Transaction
 from api.store.notifications.delivery_order import DeliveryOrder
 
@@ -347,7 +347,8 @@ def rotate(
     row = own(organisation_id, webhook_id)
     if row is None:
         return None
-    row.previous_secret, row.secret = row.secret, VAULT.seal(secret)
+    before = signing(row.secret, row.previous_secret, row.previous_secret_until, transaction.now)
+    row.previous_secret, row.secret = sealed(before), VAULT.seal(secret)
     row.previous_secret_until = iso(transaction.now + both_seconds)
     row.save()
     transaction.audit(organisation_id, "webhook.rotated", actor=actor, details={"webhookId": webhook_id})

@@ -250,6 +250,28 @@ def test_after_a_rotation_both_secrets_verify_for_a_day(database_url: str) -> No
         run(work(receiver))
 
 
+def test_a_second_rotation_leaves_the_secret_that_the_receiver_has(database_url: str) -> None:
+    """As after a second click, or of two admins: only the one between signed along."""
+
+    async def work(receiver: Receiver) -> None:
+        async with bench(database_url, allow=[receiver.place]) as b:
+            webhook_id = await b.add(receiver.url)
+            for number in range(2):
+                made = signing.secret_of(bytes([number]) * 32)
+                await b.writer.write(
+                    lambda transaction, made=made: webhooks.rotate(
+                        transaction, "default", webhook_id, made, signing.OLD_SECRET_SECONDS, "a@localhost"
+                    )
+                )
+            await b.notify()
+            (request,) = await asyncio.to_thread(receiver.wait_for, 1)
+            for secret in (SECRET, signing.secret_of(b"\0" * 32), made):
+                standardwebhooks.Webhook(secret).verify(request.body, request.headers)
+
+    with Receiver() as receiver:
+        run(work(receiver))
+
+
 def test_receivers_that_hang_delay_nobody_else(database_url: str) -> None:
     """Far more owed to hanging receivers than there are places; the others hear at once."""
 
