@@ -1,5 +1,6 @@
 """Texts in a policy that compare otherwise than a reader takes them: characters that nobody sees or that look
-like others, and placeholders that nobody has filled. Which they are, and what lint says."""
+like others, words that are no text elsewhere, and placeholders that nobody has filled. Which they are, and
+what lint says."""
 
 from __future__ import annotations
 
@@ -25,6 +26,15 @@ _UNFILLED: Final = (
     " is meant, or add an example of a call that holds it"
 )
 
+_JSON: Final = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"} | dict.fromkeys(
+    ("Null", "NULL", "None", "~"), "null"
+)
+"""What YAML or Python spells so, and JSON does not."""
+
+_SPELLED: Final = (
+    "`{0}` is a text here, which `{1}` never equals; write `{1}`, or add an example of a call that holds it"
+)
+
 
 def unseen_characters(policy: Policy) -> Iterator[Finding]:
     """A finding for each text in the conditions with such a character, unless an example has it too."""
@@ -44,6 +54,15 @@ def placeholders_left(policy: Policy) -> Iterator[Finding]:
         left = next((each for each in found if each not in shown), None)
         if left is not None:
             yield Finding("placeholder-left", _UNFILLED.format(left), policy, where)
+
+
+def words_for_json(policy: Policy) -> Iterator[Finding]:
+    """A finding for each value that other readers of YAML take for no text, unless an example has it too."""
+    shown = _shown(policy)
+    for where, text in _texts(policy, values_alone=True):
+        meant = _JSON.get(text)
+        if meant is not None and f'"{text}"' not in shown:
+            yield Finding("text-for-json", _SPELLED.format(text, meant), policy, where)
 
 
 def _shown(policy: Policy) -> str:

@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from engine.analysis import subsumption, witness
-from engine.analysis.characters import placeholders_left, unseen_characters
+from engine.analysis.characters import placeholders_left, unseen_characters, words_for_json
 from engine.analysis.findings import Finding
 from engine.analysis.interactions import InForce, among_others, twins
 from engine.analysis.repetition import repeated
@@ -115,6 +115,7 @@ def _of_one(rule: CompiledPolicy, call: ToolCall | None, unindexed: bool) -> Ite
     yield from _examples(rule, call)
     yield from unseen_characters(policy)
     yield from placeholders_left(policy)
+    yield from words_for_json(policy)
     yield from _in_vain(rule)
     yield from _literal_stars(policy)
     yield from repeated(policy)

@@ -56,6 +56,7 @@ findings:
   missing-triggers     warning  a call without the field matches
   unseen-characters    warning  a value holds what nobody sees, or typographic quotes
   placeholder-left     warning  a value holds a placeholder that nobody has filled
+  text-for-json        warning  a value is a text where `true`, `false` or `null` is meant
   literal-star         warning  it compares the name of a tool with a text that has a `*`
   repeated             note     a long part stands twice in its conditions
   no-examples          warning  nothing says what it is for, so a mistake in it goes unnoticed
