@@ -42,13 +42,13 @@ def held(settings: Settings) -> Iterator[None]:
         yield
         return
     database, policies = settings.database.removeprefix("sqlite:///"), settings.policies_dir
-    try:
-        file = opened(Path(f"{database}{ENDING}"))
-    except OSError:  # as in a folder that is only read, where no service can record anything
-        yield
-        return
-    try:
-        other = _served(file, _folder(policies))
+    with contextlib.ExitStack() as lasting:
+        other = None
+        # In a folder that is only read, or on a disk that fails or knows no locks, nobody can be told.
+        with contextlib.suppress(OSError):
+            file = opened(Path(f"{database}{ENDING}"))
+            lasting.callback(os.close, file)
+            other = _served(file, _folder(policies))
         if other is not None:
             raise SettingsError(
                 f"another service runs on the database `{database}`, with the policies folder "
@@ -58,8 +58,6 @@ def held(settings: Settings) -> Iterator[None]:
                 "--data-dir"
             )
         yield
-    finally:
-        os.close(file)
 
 
 def _folder(policies: Path) -> Folder:
@@ -73,7 +71,7 @@ def _served(file: int, own: Folder) -> Folder | None:
 
     with contextlib.suppress(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        with contextlib.suppress(OSError):  # a full disk: nobody can be told
+        with contextlib.suppress(OSError):  # a full disk: then the file says nothing
             os.ftruncate(file, 0)
             os.pwrite(file, msgspec.json.encode(own), 0)
     # Of two that begin at once one may have written in between: then that one's counts, for both.
