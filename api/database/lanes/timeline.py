@@ -14,12 +14,12 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from psycopg import Connection, Error, OperationalError
+from psycopg import Connection, Error, OperationalError, ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
 log = logging.getLogger("governance")
@@ -37,8 +37,13 @@ class OldServer(OperationalError):
 
 
 def each_server(address: str) -> Iterator[dict[str, Any]]:
-    """The servers that an address names, as what of it leads to each alone; none where it names but one."""
-    parts = conninfo_to_dict(address)
+    """The servers that an address names, as what of it leads to each alone; none where it names but one, or
+    is none."""
+    with suppress(ProgrammingError):
+        yield from _servers(conninfo_to_dict(address))
+
+
+def _servers(parts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     lists = {name: str(parts[name]).split(",") for name in ("host", "hostaddr", "port") if parts.get(name)}
     many = max(map(len, lists.values()), default=0)
     for at in range(many if many > 1 else 0):

@@ -86,3 +86,8 @@ def test_a_database_of_another_cluster_is_another_one(ordinary: str, promoted: P
         other.start()
         moved(client, other)
         client.connected().close()
+
+
+def test_what_is_no_address_is_told_as_such() -> None:
+    with pytest.raises(psycopg.OperationalError, match="invalid"):
+        Client("postgresql://a@b/c?nonsense=1").connected()
