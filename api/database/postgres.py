@@ -110,7 +110,7 @@ class Postgres(peewee.PostgresqlDatabase):
             self._met = True
             for server in each_server(self.database):
                 with suppress(OperationalError):
-                    self._connected(**server).close()
+                    self._connected(**server, connect_timeout=PROBE_SECONDS).close()
         try:
             return self._connected()
         except OldServer:
@@ -119,9 +119,9 @@ class Postgres(peewee.PostgresqlDatabase):
                     return self._connected(**server)
             raise
 
-    def _connected(self, **server: Any) -> BoundedConnection:
+    def _connected(self, **otherwise: Any) -> BoundedConnection:
         try:
-            connection = BoundedConnection.connect(self.database, autocommit=True, **REACHED, **server)
+            connection = BoundedConnection.connect(self.database, autocommit=True, **REACHED | otherwise)
         except ConnectionTimeout:
             self.breaker.suspect()
             raise
