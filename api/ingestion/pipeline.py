@@ -25,7 +25,7 @@ from api.clock import Leaps
 from api.database.connection import Database
 from api.database.errors import NeedsAnswer
 from api.database.id_index import IdIndex
-from api.database.lanes.policy_mark import POLICY_MARK, is_other
+from api.database.lanes.policy_mark import POLICY_MARK, is_behind
 from api.database.lanes.session import Statement
 from api.database.table import counter
 from api.database.transaction import NotRepeatable, Transaction
@@ -213,7 +213,7 @@ class Ingestion:
 
     def _is_behind(self, revision: int, mark: int) -> bool:
         """Whether the database has newer policies, or others of the same number."""
-        return revision > self._rules_revision() or is_other(mark, self._rules_mark())
+        return is_behind((self._rules_revision(), self._rules_mark()), (revision, mark))
 
     def _in_line(self, batch: Batch, event: Incoming, ruleset: Ruleset) -> Answer | EventRefused | PutOff:
         """One event of a valid key, unless another one that it stands behind is put off."""

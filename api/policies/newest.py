@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from api.database.lanes.policy_mark import POLICY_MARK, is_other, policy_mark
+from api.database.lanes.policy_mark import POLICY_MARK, is_behind, policy_mark
 from api.database.table import counter
 
 if TYPE_CHECKING:
@@ -20,5 +20,5 @@ def mark_in_force(live: LivePolicies) -> int:
 def catch_up(live: LivePolicies) -> None:
     """Bring this process to the newest policies. For a thread that may query."""
     mark, revision = counter(POLICY_MARK), counter("policies")
-    if revision > live.revision or is_other(mark, mark_in_force(live)):
+    if is_behind((live.revision, mark_in_force(live)), (revision, mark)):
         live.catch_up(revision)

@@ -97,8 +97,9 @@ def _activate(arguments: argparse.Namespace) -> int:
     members = [presets[each] for each in pack["presetIds"] if each in presets]
     parameters = _parameters(arguments.parameter, members)
     wanted = [each for each in members if not each["activated"]]
-    policies = _made(service)
+    policies: dict[str, list[dict[str, Any]]] = {}
     if arguments.format == "table":
+        policies = _made(service)
         _print_presets(members, policies)
         _print_parameters(members, parameters)
     elif arguments.preview:

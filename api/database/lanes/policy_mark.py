@@ -25,6 +25,9 @@ def policy_mark(revision: int, recorded_at: str) -> int:
     return moment << REVISION_BITS | revision & OF_REVISION
 
 
-def is_other(found: int, mine: int) -> bool:
-    """Whether the mark that was found is of the same revision, and of other policies."""
-    return found != mine and found & OF_REVISION == mine & OF_REVISION
+def is_behind(mine: tuple[int, int], found: tuple[int, int]) -> bool:
+    """Whether newer policies were found than a process has, or others of the same number; of both the
+    revision and its mark."""
+    (revision, mark), (found_revision, found_mark) = mine, found
+    same_number = found_mark & OF_REVISION == mark & OF_REVISION
+    return found_revision > revision or (same_number and found_mark != mark)
