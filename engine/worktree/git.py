@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
@@ -106,8 +107,18 @@ def _work_tree(folder: Path) -> Path | None:
 
 def authors(root: Path, paths: Iterable[str]) -> Mapping[str, str]:
     """The e-mail of the author of the last commit that touched each path, for paths without local changes."""
-    wanted = sorted(set(paths))
-    if not wanted or not in_work_tree(root):
+    by_home: defaultdict[str, set[str]] = defaultdict(set)
+    for path in paths:
+        by_home[_home(root, path)].add(path)
+    return {
+        home + name: author
+        for home, those in by_home.items()
+        for name, author in _authors(root / home, {path.removeprefix(home) for path in those}).items()
+    }
+
+
+def _authors(root: Path, wanted: set[str]) -> Mapping[str, str]:
+    if not in_work_tree(root):
         return {}
     changed = _run(root, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", ".")
     prefix = _run(root, "rev-parse", "--show-prefix")
@@ -115,7 +126,7 @@ def authors(root: Path, paths: Iterable[str]) -> Mapping[str, str]:
         return {}
     prefix = prefix.strip("\n")
     dirty = {entry[3:].removeprefix(prefix) for entry in changed.split("\0") if entry}
-    clean = {path for path in wanted if path not in dirty}
+    clean = wanted - dirty
     if not clean:
         return {}
     found: dict[str, str] = {}
@@ -149,6 +160,8 @@ def commit_file(root: Path, path: str, author: str, message: str) -> None:
     """Commit just this file (or its removal) as it is now, with the caller as author. Raises GitFailed."""
     name = author.partition("@")[0] or "governance"
     identity = ("-c", f"user.name={name}", "-c", f"user.email={author}")
+    home = _home(root, path)
+    root, path = root / home, path.removeprefix(home)
     if not in_work_tree(root):
         raise GitFailed("the folder is in no git work tree")
     _wait_for_others(root)
@@ -158,7 +171,7 @@ def commit_file(root: Path, path: str, author: str, message: str) -> None:
         # Git takes a file that it has already, also where `.gitignore` names it.
         force = ("--force",) if _git(root, "ls-files", "--", path) else ()
         _git(root, "add", *force, "--", path)
-        paths += _moved_from(root, path)
+        paths += _moved_from(root, home, path)
     status = ("status", "--porcelain", "--untracked-files=no", "--", *paths)
     if not _git(root, *status):
         return  # an earlier commit of the file has it already
@@ -169,6 +182,14 @@ def commit_file(root: Path, path: str, author: str, message: str) -> None:
             # Not left staged: it would go along with, or be undone by, what somebody else does there.
             _run(root, "reset", "--quiet", "--", path)
             raise  # and else somebody else has just committed it
+
+
+def _home(root: Path, path: str) -> str:
+    """The folder within this one, such as `policies/team/`, that git is to be called in for the file: a clone
+    or a submodule keeps a history of its own. Empty: it belongs to what the folder itself belongs to."""
+    parts = path.split("/")
+    homes = ("/".join([*parts[:end], ""]) for end in range(len(parts) - 1, 0, -1))
+    return next((home for home in homes if (root / home / ".git").exists()), "")
 
 
 def in_work_tree(root: Path) -> bool:
@@ -202,15 +223,16 @@ def _refuse_passing_head(root: Path) -> None:
             )
 
 
-def _moved_from(root: Path, path: str) -> list[str]:
-    """Where the file was before somebody moved it without committing that.
+def _moved_from(root: Path, home: str, path: str) -> list[str]:
+    """Where the file was before somebody moved it without committing that; `home` is what all that is a
+    document begins with.
 
     INVARIANT: what is committed never holds a policy twice.
     """
     shape = ("--name-only", "--relative", "--no-renames", "--diff-filter=D", "-z")
     gone = _run(root, "diff", *shape, "HEAD", "--", ".") or ""
-    place = _place(path)
-    return [each for each in gone.split("\0") if each and each != path and _place(each) == place]
+    place = _place(home + path)
+    return [each for each in gone.split("\0") if each and each != path and _place(home + each) == place]
 
 
 def _place(path: str) -> Place | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 
 import pytest
 
 from engine.worktree import git
 from engine.worktree.commits import CommitQueue
-from tests.harness.policy_folder import ADMIN, Folder, document, run_git
+from tests.harness.policy_folder import ADMIN, Folder, document, run_git, told
 
 
 def test_without_a_thread_a_commit_waits_for_the_next_change(
@@ -52,6 +53,30 @@ def test_a_branch_whose_name_is_no_utf_8_is_committed_to(folder: Folder) -> None
     assert not queue.problems
     run_git(top, "diff", "--quiet", "HEAD", "--", ".")
     queue.close()
+
+
+def test_a_file_of_a_submodule_is_committed_to_the_submodule(folder: Folder) -> None:
+    """And its author is of the submodule's history; what lies outside is not touched."""
+    (team := folder.root / "policies/team").mkdir(parents=True)
+    folder.write("policies/a.yaml", document("a"))
+    folder.write("policies/team/b.yaml", document("b"))
+    for top, author in ((team, "Hal <hal@acme.example>"), (folder.root.parent, "Gil <gil@acme.example>")):
+        run_git(top, "init", "-q")
+        run_git(top, "add", ".")
+        run_git(top, "commit", "-qm", "first", author=author)
+    repository = folder.started(authors=git.authors, commit=git.commit_file)
+    assert [told(repository, name)[0][2] for name in "ab"] == ["gil@acme.example", "hal@acme.example"]
+    (team / "pay").mkdir()
+    (team / "b.yaml").rename(team / "pay/b.yaml")
+    repository.apply_files()
+    repository.update("default", "b", {"name": "New"}, author=ADMIN)
+    log = ("git", "log", "--format=%ae %s", "--name-status", "--no-renames", "-1")
+    said = subprocess.run(log, cwd=team, capture_output=True, text=True).stdout.split("\n")
+    assert said[:4] == [f"{ADMIN} policy b: version 2", "", "D\tb.yaml", "A\tpay/b.yaml"]
+    repository.delete("default", "b", author=ADMIN)
+    assert (
+        subprocess.run(log, cwd=team, capture_output=True, text=True).stdout.split("\n")[2] == "D\tpay/b.yaml"
+    )
 
 
 def test_whatever_fails_in_a_commit_ends_no_start(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
