@@ -132,6 +132,23 @@ def test_workers_share_one_database_and_a_killed_one_is_replaced(tmp_path: Path,
         held = [name for name in storm.acknowledged if int(name.partition("-")[2]) % 10 == 0]
         assert {approval["toolCallId"] for approval in pending} >= {f"call-{name}" for name in held}
         assert "database is locked" not in node.log and "Traceback" not in node.log
+        assert f"worker {before[1]} was killed with SIGKILL, as where memory runs out" in node.log
+
+
+def test_a_worker_that_does_not_answer_is_replaced(tmp_path: Path) -> None:
+    database_url = f"sqlite:///{tmp_path / 'governance.sqlite'}"
+    with nodes(tmp_path, database_url, 1, [HOLD], GOVERNANCE_WORKERS="2") as (node,):
+        deadline = time.monotonic() + 60
+        while len(before := python_children(node)) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        os.kill(before[0], signal.SIGSTOP)
+        while f"worker {before[0]} did not answer for 5 seconds, and was killed" not in node.log:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        while len(set(python_children(node)) - {before[0]}) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
 
 
 def test_a_worker_of_newer_code_changes_no_tables_under_the_others(tmp_path: Path) -> None:

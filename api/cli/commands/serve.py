@@ -26,9 +26,6 @@ from api.cli.server_log import configuration
 from api.cli.terminal import USAGE, CommandError, Subparsers, drop_output, program
 
 if TYPE_CHECKING:
-    from uvicorn import Config
-    from uvicorn.supervisors import Multiprocess
-
     from api.bootstrap import FirstStart
     from api.cli.hang_up import HangUp
     from api.database.connection import Database
@@ -352,10 +349,11 @@ def _run(settings: Settings, listener: socket.socket, on_hang_up: HangUp | None)
         timeout_graceful_shutdown=GRACE,
     )
     if settings.workers > 1:
-        supervisor = _supervisor(config, listener, on_hang_up)
+        from api.cli.supervisor import Supervisor
+
+        supervisor = Supervisor(config, _handles(listener), on_hang_up)
         supervisor.run()
-        refused = any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes)
-        return USAGE if refused else 0
+        return USAGE if supervisor.was_refused else 0
     for number in (signal.SIGTERM, signal.SIGINT):
         # The server raises the signal that stopped it once more when it is done: being told to stop is no
         # failure.
@@ -365,24 +363,6 @@ def _run(settings: Settings, listener: socket.socket, on_hang_up: HangUp | None)
     except SystemExit as stopped:
         return USAGE if stopped.code == STARTUP_FAILURE else 0
     return 0
-
-
-def _supervisor(config: Config, listener: socket.socket, on_hang_up: HangUp | None) -> Multiprocess:
-    """Keeps the workers running, and passes SIGHUP on to them instead of starting them anew."""
-    from uvicorn.supervisors import Multiprocess
-
-    class Supervisor(Multiprocess):
-        def handle_hup(self) -> None:
-            assert on_hang_up is not None
-            if on_hang_up.is_end():
-                self.should_exit.set()
-                return
-            on_hang_up.reopen()
-            for process in self.processes:
-                if process.wait_until_ready(GRACE, self.should_exit) and process.pid is not None:
-                    os.kill(process.pid, signal.SIGHUP)
-
-    return Supervisor(config, sockets=_handles(listener))
 
 
 def _stopped(_number: int, _frame: FrameType | None) -> NoReturn:
