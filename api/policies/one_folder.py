@@ -30,9 +30,12 @@ class Folder(msgspec.Struct, frozen=True):
     path: str
     device: int
     number: int
+    mounts: str = ""
+    """Of which containers may have several: in another one the same path is another folder."""
 
     def is_same(self, other: Folder) -> bool:
-        return self.path == other.path or (self.device, self.number) == (other.device, other.number)
+        named_alike = (self.path, self.mounts) == (other.path, other.mounts)
+        return named_alike or (self.device, self.number) == (other.device, other.number)
 
 
 @contextlib.contextmanager
@@ -50,9 +53,10 @@ def held(settings: Settings) -> Iterator[None]:
             lasting.callback(os.close, file)
             other = _served(file, _folder(policies))
         if other is not None:
+            elsewhere = " of its container" if other.path == str(policies.absolute()) else ""
             raise SettingsError(
                 f"another service runs on the database `{database}`, with the policies folder "
-                f"`{other.path}`: with an embedded database there is one folder, so that one and "
+                f"`{other.path}`{elsewhere}: with an embedded database there is one folder, so that one and "
                 f"`{policies}` would undo one another. Name that one with --policies-dir or "
                 "GOVERNANCE_POLICIES_DIR, stop the other service, or give this one data of its own with "
                 "--data-dir"
@@ -61,8 +65,10 @@ def held(settings: Settings) -> Iterator[None]:
 
 
 def _folder(policies: Path) -> Folder:
-    found = policies.stat()
-    return Folder(str(policies.absolute()), found.st_dev, found.st_ino)
+    found, mounts = policies.stat(), ""
+    with contextlib.suppress(OSError):  # no Linux, or nobody may look
+        mounts = str(Path("/proc/self/ns/mnt").readlink())
+    return Folder(str(policies.absolute()), found.st_dev, found.st_ino, mounts)
 
 
 def _served(file: int, own: Folder) -> Folder | None:
