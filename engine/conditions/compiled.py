@@ -174,7 +174,7 @@ class _OfDerived(_OfField):
     def evaluate(self, facts: Facts) -> Verdict:
         verdict = self._test(view := facts.at(self.path), self._wanted)
         if verdict is self.operator.negated and view.partial:
-            return Fault(_PARTIAL.get(self.path.segments[0], _PARTIAL["shellCommands"]))
+            return _in_part(facts, self.path.segments[0])
         return verdict
 
     def words(self, facts: Facts, verdict: Verdict) -> str:
@@ -183,18 +183,34 @@ class _OfDerived(_OfField):
         return _presence(self, facts)
 
 
+_COMMANDS: Final = "the commands are too many or too intricate to be read whole"
+_SQL: Final = "the SQL is too long or too intricate to be read whole"
 _PARTIAL: Final = {
-    "shellCommands": "the commands are too many or too intricate to be read whole",
     "recipients": "the recipients are too many or lie too deep to be read whole",
     "recipientDomains": "the recipients are too many or lie too deep to be read whole",
-    "sql": "the SQL is too long or too intricate to be read whole",
+    "sql": _SQL,
     **dict.fromkeys(
         ("targets", "untrustedTargets", "unaskedTargets", "provenance"),
         "the targets are too many or lie too deep to be read",
     ),
     "amount": "the amount cannot be read as a number",
 }
+"""Whatever else is known only in part is read of commands."""
 
+
+def _in_part(facts: Facts, member: str) -> Fault:
+    """That a computed member is known only in part. Of a tool that nobody declared each text may be a command
+    or SQL, so that much data is too much."""
+    message = _PARTIAL.get(member, _COMMANDS)
+    if message in (_COMMANDS, _SQL) and facts.at(_KIND).ends == (UNKNOWN_KIND,):
+        message += (
+            " (each text of a tool that no tool set declares is read as commands and as SQL: declare what the "
+            "tool does, or send less in one call)"
+        )
+    return Fault(message)
+
+
+_KIND: Final = parse(f"{TOOL}.kind")
 
 _FREE: Final = [0]
 """The purse of expressions that take no steps."""
@@ -243,7 +259,7 @@ def _scope_of(facts: Facts, term: Term) -> Mapping[str, Json] | Fault:
         asked = term.asked_of(scope.get(TOOL) or {})
         for root, member in in_part:
             if (root, member) in asked:
-                return Fault(_PARTIAL.get(member, _PARTIAL["shellCommands"]))
+                return _in_part(facts, member)
     return scope
 
 

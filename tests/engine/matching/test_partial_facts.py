@@ -66,3 +66,14 @@ def test_padding_hides_no_target() -> None:
     call = ToolCall.of(toolName="pay", inputPayload={"to": many})
     (match,) = ruleset.evaluate(call).matches
     assert "cannot be evaluated" in match.reason
+
+
+def test_what_was_too_much_says_that_the_tool_is_not_declared() -> None:
+    conditions = (Condition(expression='derived.commands.exists(each, each.program == "rm")'),)
+    ruleset = Ruleset.build([Policy("p", "p", "block", conditions)], 0, [SET])
+    advice = "(each text of a tool that no tool set declares is read as commands and as SQL: declare"
+    for tool, is_told in (("import_rows", True), ("bash", False)):
+        payload = {"command": [f"say {number}" for number in range(1_000)]}
+        (match,) = ruleset.evaluate(ToolCall.of(toolName=tool, inputPayload={"rows": [payload]})).matches
+        assert "too many or too intricate to be read whole" in match.faults[0]
+        assert (advice in match.faults[0]) is is_told
