@@ -204,8 +204,8 @@ def _in_part(facts: Facts, member: str) -> Fault:
     message = _PARTIAL.get(member, _COMMANDS)
     if message in (_COMMANDS, _SQL) and facts.at(_KIND).ends == (UNKNOWN_KIND,):
         message += (
-            " (each text of a tool that no tool set declares is read as commands and as SQL: declare what the "
-            "tool does, or send less in one call)"
+            " (each text of a tool that no tool set declares is read as commands and as SQL: declare what "
+            "the tool does, or send less in one call)"
         )
     return Fault(message)
 
