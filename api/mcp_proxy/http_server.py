@@ -75,8 +75,9 @@ class McpEndpoint:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._session is not None:
-            with contextlib.suppress(httpx.HTTPError):
-                await self._http.delete(self._url, headers=_as_bytes(self._headers()))
+            with contextlib.suppress(httpx.HTTPError, TimeoutError):
+                async with asyncio.timeout(PATIENCE):
+                    await self._http.delete(self._url, headers=_as_bytes(self._headers()))
         self._lines.put_nowait(None)
         return 0
 
@@ -100,12 +101,14 @@ class McpEndpoint:
         return by_closing or (post is None and self._version is None)
 
     async def _tell(self, message: RpcMessage) -> None:
-        """A notification, or the answer to a request of the server."""
+        """A notification, or the answer to a request of the server. What comes after it is not sent before
+        it was taken, so a server that takes none must not keep the rest waiting."""
         try:
-            answer = await self._http.post(
-                self._url, content=message.line, headers=_as_bytes(self._headers(message))
-            )
-        except httpx.HTTPError as failure:
+            async with asyncio.timeout(PATIENCE):
+                answer = await self._http.post(
+                    self._url, content=message.line, headers=_as_bytes(self._headers(message))
+                )
+        except (httpx.HTTPError, TimeoutError) as failure:
             self._warn(f"`{message.method or 'an answer'}` did not reach the server: {_said(failure)}")
             return
         if answer.is_error:
@@ -291,4 +294,6 @@ def _agreed_version(answer: RpcMessage) -> str | None:
 
 
 def _said(failure: Exception) -> str:
+    if isinstance(failure, TimeoutError):
+        return f"no answer within {PATIENCE:g} seconds"
     return str(failure) or type(failure).__name__

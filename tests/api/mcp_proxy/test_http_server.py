@@ -10,19 +10,20 @@ from typing import Any
 import httpx
 import pytest
 
+from api.mcp_proxy import http_server
 from api.mcp_proxy.event_stream import events
 from api.mcp_proxy.http_server import McpEndpoint
 from api.mcp_proxy.message import made, read
 from tests.harness.mcp_proxy import MODERN, SECONDS, call, tool
 
 URL = "http://mcp.test/mcp"
-Answer = Callable[[httpx.Request], httpx.Response]
+Answer = Callable[[httpx.Request], httpx.Response | Coroutine[Any, Any, httpx.Response]]
 
 
 def served(
     answer: Answer, test: Callable[[McpEndpoint, AsyncIterator[bytes]], Coroutine[Any, Any, None]]
-) -> None:
-    """Runs a test with an endpoint that answers so."""
+) -> list[str]:
+    """Runs a test with an endpoint that answers so; what the endpoint warned of."""
 
     async def told() -> None:
         async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
@@ -33,6 +34,7 @@ def served(
 
     warned: list[str] = []
     asyncio.run(told())
+    return warned
 
 
 DEFINITION = tool(
@@ -181,6 +183,28 @@ def test_what_goes_wrong_is_the_answer_to_the_request(answer: Answer, text: str)
             assert found.id == number and text in found.body["error"]["message"]
 
     served(answer, test)
+
+
+def test_a_server_that_takes_no_notification_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor one that does not let its session be ended."""
+    monkeypatch.setattr(http_server, "PATIENCE", 0.1)
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "POST" and "id" in json.loads(request.content):
+            found = ok(request, protocolVersion="2025-11-25")
+            found.headers["Mcp-Session-Id"] = "s1"
+            return found
+        await asyncio.sleep(2 * SECONDS)
+        raise AssertionError
+
+    async def test(endpoint: McpEndpoint, lines: AsyncIterator[bytes]) -> None:
+        for number, method in enumerate(("initialize", "tools/list")):
+            await endpoint.send(made({"method": "notifications/cancelled", "params": {}}))
+            await endpoint.send(made({"id": number, "method": method, "params": {}}))
+            assert read(await anext(lines)).id == number
+
+    told = "`notifications/cancelled` did not reach the server: no answer within 0.1 seconds"
+    assert told in served(answer, test)
 
 
 def test_what_answers_nothing_that_was_asked_is_an_error_of_the_request() -> None:
