@@ -6,7 +6,9 @@ process loses no page of either, but each fsync of a database or policy file cos
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import inspect
 import os
 import shutil
 import tempfile
@@ -51,6 +53,15 @@ checkpointer.EVERY_SECONDS = 3600.0  # type: ignore[misc]
 
 worker.EVERY_SECONDS = 3600.0  # type: ignore[misc]
 """The same of the detectors; `harness/watching.py` has them look at once."""
+
+
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test that is a coroutine runs in a loop of its own."""
+    test = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(test):
+        return None
+    asyncio.run(test(**{name: pyfuncitem.funcargs[name] for name in inspect.signature(test).parameters}))
+    return True
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

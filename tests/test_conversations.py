@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 
@@ -19,19 +18,16 @@ SCHEMA = json.loads((CASES / "conversation.schema.json").read_text(encoding="utf
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_conversation(path: Path, tmp_path: Path, database_url: str) -> None:
+async def test_conversation(path: Path, tmp_path: Path, database_url: str) -> None:
     case = case_files.read(path)
     jsonschema.Draft202012Validator(SCHEMA).validate(case)
 
     # Fewer lanes than usual are open sooner, so that most events are theirs.
-    async def play() -> None:
-        async with Service(
-            tmp_path,
-            case.get("policies", ()),
-            live=case.get("live", False),
-            files=case.get("files"),
-            environment={"GOVERNANCE_DATABASE_URL": database_url, "GOVERNANCE_LANES": "2"},
-        ) as service:
-            await Conversation(service).play(case["steps"])
-
-    asyncio.run(play())
+    async with Service(
+        tmp_path,
+        case.get("policies", ()),
+        live=case.get("live", False),
+        files=case.get("files"),
+        environment={"GOVERNANCE_DATABASE_URL": database_url, "GOVERNANCE_LANES": "2"},
+    ) as service:
+        await Conversation(service).play(case["steps"])

@@ -51,32 +51,26 @@ def test_nobody_stands_behind_all_that_another_one_has_asked_for() -> None:
     assert {"few", "other"} < set(done[:6]) and done.count("many") == 10
 
 
-def test_of_one_caller_a_bounded_number_waits() -> None:
-    async def play() -> None:
-        places = FairPlaces(1, 2)
-        async with places.place("many"):
-            waiting = [asyncio.create_task(places.place("many").__aenter__()) for _ in range(2)]
-            await asyncio.sleep(0)
-            with pytest.raises(TooManyWait, match="try again"):
-                await places.place("many").__aenter__()
-            for each in waiting:
-                each.cancel()
-            await asyncio.gather(*waiting, return_exceptions=True)
-        async with asyncio.timeout(5), places.place("few"):  # who went away keeps no place
-            pass
-
-    asyncio.run(play())
+async def test_of_one_caller_a_bounded_number_waits() -> None:
+    places = FairPlaces(1, 2)
+    async with places.place("many"):
+        waiting = [asyncio.create_task(places.place("many").__aenter__()) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(TooManyWait, match="try again"):
+            await places.place("many").__aenter__()
+        for each in waiting:
+            each.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+    async with asyncio.timeout(5), places.place("few"):  # who went away keeps no place
+        pass
 
 
-def test_whoever_goes_just_when_it_is_their_turn_hands_it_on() -> None:
-    async def play() -> None:
-        places = FairPlaces(1)
-        async with places.place("first"):
-            gone = asyncio.create_task(places.place("second").__aenter__())
-            await asyncio.sleep(0)
-        gone.cancel()  # the place was given, and nobody has taken it
-        await asyncio.gather(gone, return_exceptions=True)
-        async with asyncio.timeout(5), places.place("third"):
-            pass
-
-    asyncio.run(play())
+async def test_whoever_goes_just_when_it_is_their_turn_hands_it_on() -> None:
+    places = FairPlaces(1)
+    async with places.place("first"):
+        gone = asyncio.create_task(places.place("second").__aenter__())
+        await asyncio.sleep(0)
+    gone.cancel()  # the place was given, and nobody has taken it
+    await asyncio.gather(gone, return_exceptions=True)
+    async with asyncio.timeout(5), places.place("third"):
+        pass

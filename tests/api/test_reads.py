@@ -212,39 +212,33 @@ def test_who_reads_nothing_of_its_answers_gets_no_more(
     played(tmp_path, steps)
 
 
-def test_the_oldest_wait_of_a_key_gives_way() -> None:
-    async def play() -> None:
-        waits = Waits(8)
-        person = Caller("user", "default", user_id="u")
-        assert not waits.make_room()
-        with waits.place(person, 60) as theirs:
-            places = [waits.place(KEY, 60) for _ in range(6)]
-            ended = [place.__enter__() for place in places]
-            assert [each.done() for each in ended] == [True] * 2 + [False] * 4
-            with waits.place(KEY, 0) as none:  # who does not wait takes no place
-                assert not none.done() and not ended[2].done()
-            assert waits.make_room() and ended[2].done() and not theirs.done()
-            for place in places:
-                place.__exit__(None, None, None)
-            assert waits.make_room() and theirs.done()
-        assert not waits._waiting
-
-    asyncio.run(play())
+async def test_the_oldest_wait_of_a_key_gives_way() -> None:
+    waits = Waits(8)
+    person = Caller("user", "default", user_id="u")
+    assert not waits.make_room()
+    with waits.place(person, 60) as theirs:
+        places = [waits.place(KEY, 60) for _ in range(6)]
+        ended = [place.__enter__() for place in places]
+        assert [each.done() for each in ended] == [True] * 2 + [False] * 4
+        with waits.place(KEY, 0) as none:  # who does not wait takes no place
+            assert not none.done() and not ended[2].done()
+        assert waits.make_room() and ended[2].done() and not theirs.done()
+        for place in places:
+            place.__exit__(None, None, None)
+        assert waits.make_room() and theirs.done()
+    assert not waits._waiting
 
 
-def test_a_person_has_few_streams_and_polls_all_the_same() -> None:
-    async def play() -> None:
-        waits = Waits(1_000)
-        person = Caller("user", "default", user_id="u")
-        with contextlib.ExitStack() as open_ones:
-            streams = [open_ones.enter_context(waits.stream(person)) for _ in range(MOST_STREAMS + 2)]
-            poll = open_ones.enter_context(waits.place(person, 60))
-            assert [each.done() for each in streams] == [True] * 2 + [False] * MOST_STREAMS
-            assert not poll.done()
-            assert waits.make_room() and streams[2].done()
-        assert not waits._waiting
-
-    asyncio.run(play())
+async def test_a_person_has_few_streams_and_polls_all_the_same() -> None:
+    waits = Waits(1_000)
+    person = Caller("user", "default", user_id="u")
+    with contextlib.ExitStack() as open_ones:
+        streams = [open_ones.enter_context(waits.stream(person)) for _ in range(MOST_STREAMS + 2)]
+        poll = open_ones.enter_context(waits.place(person, 60))
+        assert [each.done() for each in streams] == [True] * 2 + [False] * MOST_STREAMS
+        assert not poll.done()
+        assert waits.make_room() and streams[2].done()
+    assert not waits._waiting
 
 
 def test_a_wait_that_gives_way_is_answered_with_the_present_state(tmp_path: Path) -> None:

@@ -31,31 +31,27 @@ def do(url: str, *statements: str) -> None:
 
 
 @pytest.mark.parametrize("table", ["lanes", "rate_hits", "audit"])
-def test_a_table_that_is_gone_is_no_fault_of_the_service(
+async def test_a_table_that_is_gone_is_no_fault_of_the_service(
     tmp_path: Path, postgres_url: str, table: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Said once, to callers and in the log, and over when it is back."""
-
-    async def play() -> None:
-        async with service(tmp_path, postgres_url) as running:
-            assert (await post(running, payment("first"))).status_code == 200
-            await settled(running)
-            caplog.clear()
-            do(postgres_url, f"ALTER TABLE {table} RENAME TO elsewhere")
-            for number in range(5):
-                answer = await post(running, payment(number))
-                refused(answer, 503)
-                assert GONE.format(table) in answer.json()["detail"]
-            answer = await running.call("nobody", "GET", "/health")
-            assert answer.status_code == 503 and GONE.format(table) in answer.json()["reason"]
-            errors = [each for each in caplog.records if each.levelno >= logging.ERROR]
-            assert len(errors) == 1 and GONE.format(table) in errors[0].getMessage()
-            assert not any(each.exc_info for each in caplog.records)
-            do(postgres_url, f"ALTER TABLE elsewhere RENAME TO {table}")
-            assert (await post(running, payment(0))).status_code == 200
-            await intact(running)
-
-    asyncio.run(play())
+    async with service(tmp_path, postgres_url) as running:
+        assert (await post(running, payment("first"))).status_code == 200
+        await settled(running)
+        caplog.clear()
+        do(postgres_url, f"ALTER TABLE {table} RENAME TO elsewhere")
+        for number in range(5):
+            answer = await post(running, payment(number))
+            refused(answer, 503)
+            assert GONE.format(table) in answer.json()["detail"]
+        answer = await running.call("nobody", "GET", "/health")
+        assert answer.status_code == 503 and GONE.format(table) in answer.json()["reason"]
+        errors = [each for each in caplog.records if each.levelno >= logging.ERROR]
+        assert len(errors) == 1 and GONE.format(table) in errors[0].getMessage()
+        assert not any(each.exc_info for each in caplog.records)
+        do(postgres_url, f"ALTER TABLE elsewhere RENAME TO {table}")
+        assert (await post(running, payment(0))).status_code == 200
+        await intact(running)
 
 
 def test_a_database_that_takes_no_writes_is_told_as_one(
@@ -94,33 +90,29 @@ def test_a_database_that_takes_no_writes_is_told_as_one(
 
 
 @pytest.mark.parametrize("table", ["lanes", "runs"])
-def test_nothing_is_recorded_in_a_database_that_is_being_restored(
+async def test_nothing_is_recorded_in_a_database_that_is_being_restored(
     tmp_path: Path, postgres_url: str, table: str
 ) -> None:
     """Rows first, unique indexes last: what is written in between keeps those from being made."""
-
-    async def play() -> None:
-        async with service(tmp_path, postgres_url) as running:
-            assert (await post(running, payment("first"))).status_code == 200
-            await settled(running)
-            with psycopg.connect(postgres_url) as outside:
-                asked = "SELECT indexdef FROM pg_indexes WHERE tablename = %s AND indexdef LIKE %s"
-                made = [row[0] for row in outside.execute(asked, (table, "CREATE UNIQUE%"))]
-            taken = "lane_no" if table == "lanes" else "run_no"
-            do(
-                postgres_url,
-                "UPDATE lanes SET epoch = epoch + 1",
-                f"ALTER TABLE {table} ALTER {taken} DROP DEFAULT, DROP CONSTRAINT {table}_pkey",
-            )
-            for number in range(3):
-                answer = await post(running, payment(number))
-                refused(answer, 503)
-                assert f"lacks the unique index of `{table}` on `{taken}`" in answer.json()["detail"]
-            do(postgres_url, *(each for each in made if f"{table}_pkey" in each))
-            assert (await post(running, payment(0))).status_code == 200
-            await intact(running)
-
-    asyncio.run(play())
+    async with service(tmp_path, postgres_url) as running:
+        assert (await post(running, payment("first"))).status_code == 200
+        await settled(running)
+        with psycopg.connect(postgres_url) as outside:
+            asked = "SELECT indexdef FROM pg_indexes WHERE tablename = %s AND indexdef LIKE %s"
+            made = [row[0] for row in outside.execute(asked, (table, "CREATE UNIQUE%"))]
+        taken = "lane_no" if table == "lanes" else "run_no"
+        do(
+            postgres_url,
+            "UPDATE lanes SET epoch = epoch + 1",
+            f"ALTER TABLE {table} ALTER {taken} DROP DEFAULT, DROP CONSTRAINT {table}_pkey",
+        )
+        for number in range(3):
+            answer = await post(running, payment(number))
+            refused(answer, 503)
+            assert f"lacks the unique index of `{table}` on `{taken}`" in answer.json()["detail"]
+        do(postgres_url, *(each for each in made if f"{table}_pkey" in each))
+        assert (await post(running, payment(0))).status_code == 200
+        await intact(running)
 
 
 def test_a_column_or_a_right_that_is_gone_is_an_outage_too(store: Database) -> None:

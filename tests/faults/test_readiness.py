@@ -295,16 +295,14 @@ def test_a_full_disk_is_noticed_without_events(tmp_path: Path) -> None:
         assert becomes(w, 200) == ""
 
 
-def test_uptime_goes_on_whatever_the_clock_is_set_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_uptime_goes_on_whatever_the_clock_is_set_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made, right = Service(tmp_path), time.time
     made.clock = system_clock  # type: ignore[assignment]
-
-    async def play() -> None:
-        async with made as running:
-            for leap in (1e7, -1e7):
-                monkeypatch.setattr(time, "time", lambda leap=leap: right() + leap)
-                health = await running.call("nobody", "GET", "/health")
-                monkeypatch.undo()
-                assert 0 < health.json()["uptime"] < 1e6
-
-    asyncio.run(play())
+    async with made as running:
+        for leap in (1e7, -1e7):
+            monkeypatch.setattr(time, "time", lambda leap=leap: right() + leap)
+            health = await running.call("nobody", "GET", "/health")
+            monkeypatch.undo()
+            assert 0 < health.json()["uptime"] < 1e6

@@ -6,7 +6,6 @@ request meets it: a refusal, not a row changed, and the same request goes throug
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -112,42 +111,38 @@ async def state(service: Service) -> dict[str, list[str]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("request_", REQUESTS)
-def test_a_fault_at_every_statement(
+async def test_a_fault_at_every_statement(
     request_: str, tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepare, act = REQUESTS[request_]
-
-    async def play() -> None:
-        # Nothing is delivered meanwhile: the first attempt is an hour away.
-        environment = {"GOVERNANCE_DATABASE_URL": database_url, "GOVERNANCE_WEBHOOK_RETRY": "3600"}
-        async with Service(tmp_path, [HOLD, WIRES], live=True, environment=environment) as service:
-            await new_hook(service, "all")
-            faults = Faults(service, events=False)
-            refusals = 0
-            with faults.installed(monkeypatch):
-                for step in range(200):
-                    faults.error, status = KINDS[step % len(KINDS)]
-                    name = f"n{step}"
-                    prepared = await prepare(service, name)
-                    before = await state(service)
-                    faults.at, faults.reached = step, False
-                    answer = await act(service, name, prepared)
-                    faults.at = None
-                    if answer.is_success:
-                        # The end; or the commit stood and what failed came after it.
-                        assert await state(service) != before
-                        if not faults.reached:
-                            break
-                        continue
-                    assert faults.reached, answer.text
-                    refused(answer, status)
-                    refusals += 1
-                    assert await state(service) == before, f"step {step} left something"
-                    answer = await act(service, name, prepared)
-                    assert answer.is_success, f"step {step}: {answer.text}"
-                else:
-                    raise AssertionError("there is no end to the steps")
-                assert refusals >= 3
-            await intact(service)
-
-    asyncio.run(play())
+    # Nothing is delivered meanwhile: the first attempt is an hour away.
+    environment = {"GOVERNANCE_DATABASE_URL": database_url, "GOVERNANCE_WEBHOOK_RETRY": "3600"}
+    async with Service(tmp_path, [HOLD, WIRES], live=True, environment=environment) as service:
+        await new_hook(service, "all")
+        faults = Faults(service, events=False)
+        refusals = 0
+        with faults.installed(monkeypatch):
+            for step in range(200):
+                faults.error, status = KINDS[step % len(KINDS)]
+                name = f"n{step}"
+                prepared = await prepare(service, name)
+                before = await state(service)
+                faults.at, faults.reached = step, False
+                answer = await act(service, name, prepared)
+                faults.at = None
+                if answer.is_success:
+                    # The end; or the commit stood and what failed came after it.
+                    assert await state(service) != before
+                    if not faults.reached:
+                        break
+                    continue
+                assert faults.reached, answer.text
+                refused(answer, status)
+                refusals += 1
+                assert await state(service) == before, f"step {step} left something"
+                answer = await act(service, name, prepared)
+                assert answer.is_success, f"step {step}: {answer.text}"
+            else:
+                raise AssertionError("there is no end to the steps")
+            assert refusals >= 3
+        await intact(service)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -47,16 +47,6 @@ def call(id: str | int, name: str, meta: dict[str, Any] | None = None, **argumen
 def elicits(**modes: Any) -> dict[str, Any]:
     """`_meta` of a client of 2026-07-28 that can ask a person."""
     return MODERN | {"io.modelcontextprotocol/clientCapabilities": {"elicitation": modes}}
-
-
-def in_loop(test: Callable[[Path], Coroutine[Any, Any, None]]) -> Callable[[Path], None]:
-    """A test of tasks, run as one."""
-
-    def run(tmp_path: Path) -> None:
-        asyncio.run(test(tmp_path))
-
-    run.__name__, run.__doc__ = test.__name__, test.__doc__
-    return run
 
 
 class ScriptedRun:

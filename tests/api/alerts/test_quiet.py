@@ -51,31 +51,28 @@ def week(service: Service, chance: random.Random) -> Iterator[dict[str, Any]]:
                 service.clock.advance(chance.random() * 60)
 
 
-def test_ten_thousand_ordinary_events(tmp_path: Path) -> None:
-    async def play_week() -> None:
-        async with Service(tmp_path, POLICIES, live=True, files=DETECTORS | TOOLS) as service:
-            events = list(week(service, random.Random(16)))
-            service.clock.ahead = 0.0
-            for start in range(0, len(events), 500):
-                service.clock.advance(600)
-                answer = await service.call(
-                    "agent", "POST", "/v1/events/batch", {"events": events[start : start + 500]}
-                )
-                results = answer.json()["results"]
-                assert {each["status"] for each in results} == {200}
-                for each in results:
-                    if approval := each["answer"].get("approvalId"):
-                        await service.call("reviewer", "GET", f"/v1/approvals/{approval}")
-                        await service.call("reviewer", "POST", f"/v1/approvals/{approval}/approve", {})
-                await look(service)
-            assert await alerts(service) == []
-            agents = (await service.call("viewer", "GET", "/v1/agents")).json()
-            assert len(agents) == AGENTS
-            calls = [each for each in events if each["eventType"] == "tool.called"]
-            assert sum(each["calls"] for each in agents) == len(calls)
-            assert sum(sum(each["decisions"].values()) for each in agents) == len(calls)
-
-    asyncio.run(play_week())
+async def test_ten_thousand_ordinary_events(tmp_path: Path) -> None:
+    async with Service(tmp_path, POLICIES, live=True, files=DETECTORS | TOOLS) as service:
+        events = list(week(service, random.Random(16)))
+        service.clock.ahead = 0.0
+        for start in range(0, len(events), 500):
+            service.clock.advance(600)
+            answer = await service.call(
+                "agent", "POST", "/v1/events/batch", {"events": events[start : start + 500]}
+            )
+            results = answer.json()["results"]
+            assert {each["status"] for each in results} == {200}
+            for each in results:
+                if approval := each["answer"].get("approvalId"):
+                    await service.call("reviewer", "GET", f"/v1/approvals/{approval}")
+                    await service.call("reviewer", "POST", f"/v1/approvals/{approval}/approve", {})
+            await look(service)
+        assert await alerts(service) == []
+        agents = (await service.call("viewer", "GET", "/v1/agents")).json()
+        assert len(agents) == AGENTS
+        calls = [each for each in events if each["eventType"] == "tool.called"]
+        assert sum(each["calls"] for each in agents) == len(calls)
+        assert sum(sum(each["decisions"].values()) for each in agents) == len(calls)
 
 
 def test_the_day_of_the_demo(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@ of it is written anew whenever they show themselves."""
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import msgspec
@@ -51,27 +50,23 @@ def test_different_values_that_are_counted() -> None:
 
 
 @pytest.mark.parametrize("at_hand", [True, False])
-def test_a_step_tells_of_some_agents(
+async def test_a_step_tells_of_some_agents(
     tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch, at_hand: bool
 ) -> None:
     """INVARIANT: what is written at once is bounded, and nothing of it is lost."""
     monkeypatch.setattr(detection, "AT_ONCE", 5)
     monkeypatch.setattr(detection, "MOST_TOLD_OF", 5)
-
-    async def play() -> None:
-        told = {"GOVERNANCE_DATABASE_URL": database_url}
-        shipped = files("unknown-agent")
-        async with Service(tmp_path, [NO_LAUNCHES], live=True, files=shipped, environment=told) as service:
-            context = service.context
-            watching = context.detection if at_hand else another(context)
-            await look(service, watching)
-            for number in range(20):
-                fields = {"agentId": f"agent-{number}", "runId": f"run-{number}", "toolCallId": "c"}
-                sent = await service.report("agent", number, "tool.called", toolName="x", **fields)
-                assert sent.status_code == 200, sent.text
-            assert await take_step(watching, context.store, context.writer), "it is not through"
-            assert 5 <= len((await service.call("admin", "GET", "/v1/agents")).json()) <= 10
-            await look(service, watching)
-            assert len((await service.call("admin", "GET", "/v1/agents")).json()) == 20
-
-    asyncio.run(play())
+    told = {"GOVERNANCE_DATABASE_URL": database_url}
+    shipped = files("unknown-agent")
+    async with Service(tmp_path, [NO_LAUNCHES], live=True, files=shipped, environment=told) as service:
+        context = service.context
+        watching = context.detection if at_hand else another(context)
+        await look(service, watching)
+        for number in range(20):
+            fields = {"agentId": f"agent-{number}", "runId": f"run-{number}", "toolCallId": "c"}
+            sent = await service.report("agent", number, "tool.called", toolName="x", **fields)
+            assert sent.status_code == 200, sent.text
+        assert await take_step(watching, context.store, context.writer), "it is not through"
+        assert 5 <= len((await service.call("admin", "GET", "/v1/agents")).json()) <= 10
+        await look(service, watching)
+        assert len((await service.call("admin", "GET", "/v1/agents")).json()) == 20

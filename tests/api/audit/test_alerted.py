@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -24,19 +23,16 @@ from tests.harness.watching import alerts, files, look
         ("UPDATE alerts SET alert_id = 'alt_x'", "`alt_x` is in the database, but not in the log"),
     ],
 )
-def test_alerts_say_what_the_log_says(tmp_path: Path, statement: str, problem: str | None) -> None:
-    async def play() -> None:
-        async with Service(tmp_path, [NO_LAUNCHES], live=True, files=files("repeated-refusals")) as service:
-            for number in range(12):
-                called = {"toolCallId": f"call-{number}", "toolName": "launch"}
-                await service.report("agent", number, "tool.called", **called)
-            await look(service)
-            (alert,) = await alerts(service)
-            await service.call("reviewer", "POST", f"/v1/alerts/{alert['alertId']}/acknowledge")
-            store = service.context.store
-            assert (await store.read(verify, store, "default"))["problems"] == []
-            await service.context.writer.write(lambda transaction: store.rows_changed(statement))
-            problems = (await store.read(verify, store, "default"))["problems"]
-            assert problems == [] if problem is None else any(problem in each for each in problems), problems
-
-    asyncio.run(play())
+async def test_alerts_say_what_the_log_says(tmp_path: Path, statement: str, problem: str | None) -> None:
+    async with Service(tmp_path, [NO_LAUNCHES], live=True, files=files("repeated-refusals")) as service:
+        for number in range(12):
+            called = {"toolCallId": f"call-{number}", "toolName": "launch"}
+            await service.report("agent", number, "tool.called", **called)
+        await look(service)
+        (alert,) = await alerts(service)
+        await service.call("reviewer", "POST", f"/v1/alerts/{alert['alertId']}/acknowledge")
+        store = service.context.store
+        assert (await store.read(verify, store, "default"))["problems"] == []
+        await service.context.writer.write(lambda transaction: store.rows_changed(statement))
+        problems = (await store.read(verify, store, "default"))["problems"]
+        assert problems == [] if problem is None else any(problem in each for each in problems), problems

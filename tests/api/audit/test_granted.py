@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -37,25 +36,22 @@ POLICIES = [
         ("INSERT INTO grant_uses SELECT grant_id, 7 FROM grants", "the number of calls of grant"),
     ],
 )
-def test_what_was_changed_of_grants_is_found(tmp_path: Path, statement: str, problem: str) -> None:
-    async def play() -> None:
-        async with Service(tmp_path, POLICIES) as service:
-            granted = []
-            for number in range(2):
-                call = {"toolName": "pay", "inputPayload": {"amount": number}}
-                held = await service.report("agent", number, "tool.called", toolCallId=f"a-{number}", **call)
-                path = f"/v1/approvals/{held.json()['approvalId']}/approve"
-                body = {"grant": {"scope": "run", "calls": 5, "minutes": 9}}
-                granted.append((await service.call("reviewer", "POST", path, body)).json()["grant"])
-                again = await service.report(
-                    "agent", 10 + number, "tool.called", toolCallId=f"b-{number}", **call
-                )
-                assert again.json()["grantIds"] == [granted[-1]["grantId"]]
-            await service.call("reviewer", "POST", f"/v1/grants/{granted[0]['grantId']}/revoke")
-            context = service.context
-            await context.writer.write(lambda transaction: transaction.store.change(statement))
-            found = await context.store.read(lambda: verify(context.store, "default"))
-            assert found["valid"] is (problem == "")
-            assert not problem or any(problem in each for each in found["problems"]), found["problems"]
-
-    asyncio.run(play())
+async def test_what_was_changed_of_grants_is_found(tmp_path: Path, statement: str, problem: str) -> None:
+    async with Service(tmp_path, POLICIES) as service:
+        granted = []
+        for number in range(2):
+            call = {"toolName": "pay", "inputPayload": {"amount": number}}
+            held = await service.report("agent", number, "tool.called", toolCallId=f"a-{number}", **call)
+            path = f"/v1/approvals/{held.json()['approvalId']}/approve"
+            body = {"grant": {"scope": "run", "calls": 5, "minutes": 9}}
+            granted.append((await service.call("reviewer", "POST", path, body)).json()["grant"])
+            again = await service.report(
+                "agent", 10 + number, "tool.called", toolCallId=f"b-{number}", **call
+            )
+            assert again.json()["grantIds"] == [granted[-1]["grantId"]]
+        await service.call("reviewer", "POST", f"/v1/grants/{granted[0]['grantId']}/revoke")
+        context = service.context
+        await context.writer.write(lambda transaction: transaction.store.change(statement))
+        found = await context.store.read(lambda: verify(context.store, "default"))
+        assert found["valid"] is (problem == "")
+        assert not problem or any(problem in each for each in found["problems"]), found["problems"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -15,30 +14,26 @@ from tests.harness.dropping import DAY, changed, cleaned, log_of, signed, verifi
 YEAR = 365 * 86_400
 
 
-def test_the_log_is_whole_and_old_records_go(
+async def test_the_log_is_whole_and_old_records_go(
     tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("api.retention.cleaning.BATCH_PAUSE", 0.0)
-
-    async def play() -> None:
-        environment = {"GOVERNANCE_DATABASE_URL": database_url, "GOVERNANCE_TOKEN_SECONDS": str(YEAR)}
-        async with Service(tmp_path, POLICIES, live=True, environment=environment) as service:
-            context = service.context
-            await service.report("agent", 1, "custom.note", text="the first")
-            await service.report("agent", 2, "custom.note", text="the last of its day")
-            await signed(service)
-            service.clock.advance(3 * DAY)
-            await clean(Retention(1, 0), context.id_index, context.writer, service.clock())
-            again = await service.report("agent", 1, "custom.note", runId="run-2", text="another one")
-            assert again.status_code == 200 and "idempotent-replay" not in again.headers
-            await signed(service)
-            assert (await verified(service))["problems"] == []
-            before = await log_of(service)
-            service.clock.advance(40 * DAY)
-            assert await cleaned(service) >= len(before)
-            assert (await verified(service))["problems"] == []
-
-    asyncio.run(play())
+    environment = {"GOVERNANCE_DATABASE_URL": database_url, "GOVERNANCE_TOKEN_SECONDS": str(YEAR)}
+    async with Service(tmp_path, POLICIES, live=True, environment=environment) as service:
+        context = service.context
+        await service.report("agent", 1, "custom.note", text="the first")
+        await service.report("agent", 2, "custom.note", text="the last of its day")
+        await signed(service)
+        service.clock.advance(3 * DAY)
+        await clean(Retention(1, 0), context.id_index, context.writer, service.clock())
+        again = await service.report("agent", 1, "custom.note", runId="run-2", text="another one")
+        assert again.status_code == 200 and "idempotent-replay" not in again.headers
+        await signed(service)
+        assert (await verified(service))["problems"] == []
+        before = await log_of(service)
+        service.clock.advance(40 * DAY)
+        assert await cleaned(service) >= len(before)
+        assert (await verified(service))["problems"] == []
 
 
 @pytest.mark.parametrize(
@@ -52,24 +47,18 @@ def test_the_log_is_whole_and_old_records_go(
         ("UPDATE events SET received_at = '2100-01-02T00:00:00.000000Z'", "was never recorded by this log"),
     ],
 )
-def test_what_was_changed_is_found_all_the_same(
+async def test_what_was_changed_is_found_all_the_same(
     tmp_path: Path, statement: str, problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("api.retention.cleaning.BATCH_PAUSE", 0.0)
-
-    async def play() -> None:
-        async with Service(
-            tmp_path, POLICIES, environment={"GOVERNANCE_TOKEN_SECONDS": str(YEAR)}
-        ) as service:
-            context = service.context
-            await service.report("agent", 1, "custom.note", text="the first")
-            await service.report("agent", 2, "custom.note", text="the last of its day")
-            service.clock.advance(3 * DAY)
-            await clean(Retention(1, 0), context.id_index, context.writer, service.clock())
-            await service.report("agent", 1, "custom.note", text="another one")
-            assert (await verified(service))["problems"] == []
-            await changed(service, f"{statement} WHERE event_id = 'event-1'")
-            problems = (await verified(service))["problems"]
-            assert any(problem in each for each in problems), problems
-
-    asyncio.run(play())
+    async with Service(tmp_path, POLICIES, environment={"GOVERNANCE_TOKEN_SECONDS": str(YEAR)}) as service:
+        context = service.context
+        await service.report("agent", 1, "custom.note", text="the first")
+        await service.report("agent", 2, "custom.note", text="the last of its day")
+        service.clock.advance(3 * DAY)
+        await clean(Retention(1, 0), context.id_index, context.writer, service.clock())
+        await service.report("agent", 1, "custom.note", text="another one")
+        assert (await verified(service))["problems"] == []
+        await changed(service, f"{statement} WHERE event_id = 'event-1'")
+        problems = (await verified(service))["problems"]
+        assert any(problem in each for each in problems), problems

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -35,31 +34,27 @@ async def changed(service: Service, statement: str) -> None:
     await service.context.writer.write(lambda transaction: transaction.store.rows_changed(statement))
 
 
-def test_verifying_needs_little_memory(
+async def test_verifying_needs_little_memory(
     tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calls_and_events, "MOST_BYTES", MOST)
-
-    async def steps() -> None:
-        environment = {"GOVERNANCE_DATABASE_URL": database_url}
-        async with Service(tmp_path, environment=environment) as service:
-            context = {"goal": "a" * LONG}
-            for number in range(EVENTS):
-                call = {"toolCallId": f"c-{number}", "toolName": "look", "inputPayload": {}}
-                answer = await service.report("agent", number, "tool.called", **call, agentContext=context)
-                assert answer.status_code == 200
-            found, most = await verified(service)
-            assert (found["valid"], found["problems"]) == (True, [])
-            assert most < EVENTS * LONG / 2
-            store = service.context.store
-            count, _ = await store.read(digest_of_calls, store, "default", -1, 2**62)
-            assert count == EVENTS
-            # Of what is gone, nothing is kept while it is looked for.
-            await changed(service, "DELETE FROM events WHERE event_id = 'event-1'")
-            found, most = await verified(service)
-            assert found["valid"] is True and most < EVENTS * LONG / 2
-            await changed(service, "UPDATE events SET body = body || body WHERE event_id = 'event-41'")
-            found, _ = await verified(service)
-            assert len(found["problems"]) == 1 and "the body of event `event-41`" in found["problems"][0]
-
-    asyncio.run(steps())
+    environment = {"GOVERNANCE_DATABASE_URL": database_url}
+    async with Service(tmp_path, environment=environment) as service:
+        context = {"goal": "a" * LONG}
+        for number in range(EVENTS):
+            call = {"toolCallId": f"c-{number}", "toolName": "look", "inputPayload": {}}
+            answer = await service.report("agent", number, "tool.called", **call, agentContext=context)
+            assert answer.status_code == 200
+        found, most = await verified(service)
+        assert (found["valid"], found["problems"]) == (True, [])
+        assert most < EVENTS * LONG / 2
+        store = service.context.store
+        count, _ = await store.read(digest_of_calls, store, "default", -1, 2**62)
+        assert count == EVENTS
+        # Of what is gone, nothing is kept while it is looked for.
+        await changed(service, "DELETE FROM events WHERE event_id = 'event-1'")
+        found, most = await verified(service)
+        assert found["valid"] is True and most < EVENTS * LONG / 2
+        await changed(service, "UPDATE events SET body = body || body WHERE event_id = 'event-41'")
+        found, _ = await verified(service)
+        assert len(found["problems"]) == 1 and "the body of event `event-41`" in found["problems"][0]

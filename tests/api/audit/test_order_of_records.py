@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -10,30 +9,27 @@ from api.audit import testimony
 from tests.harness.application import Service
 
 
-def test_a_clock_that_goes_back_between_changes_leaves_a_valid_record(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with Service(tmp_path) as service:
+async def test_a_clock_that_goes_back_between_changes_leaves_a_valid_record(tmp_path: Path) -> None:
+    async with Service(tmp_path) as service:
 
-            async def changed(method: str, path: str, *bodies: Any) -> Any:
-                for body in bodies:
-                    answer = await service.call("admin", method, path, body)
-                    assert answer.status_code < 300, answer.text
-                    service.clock.advance(-1)
-                return answer.json() if answer.content else None
+        async def changed(method: str, path: str, *bodies: Any) -> Any:
+            for body in bodies:
+                answer = await service.call("admin", method, path, body)
+                assert answer.status_code < 300, answer.text
+                service.clock.advance(-1)
+            return answer.json() if answer.content else None
 
-            person = {"email": "x@acme.example", "role": "reviewer", "password": "correct horse battery"}
-            user = await changed("POST", "/v1/users", person)
-            off, on = {"enabled": False}, {"enabled": True}
-            await changed("PATCH", f"/v1/users/{user['userId']}", off, on, {"role": "viewer"})
-            hook = {"url": "https://hooks.example.com/in", "events": ["tool.blocked"]}
-            kept, gone = [await changed("POST", "/v1/webhooks", hook) for _ in range(2)]
-            for webhook in (kept, gone):
-                await changed("PATCH", f"/v1/webhooks/{webhook['webhookId']}", off, on)
-            await changed("DELETE", f"/v1/webhooks/{gone['webhookId']}", None)
-            found = (await service.call("admin", "GET", "/v1/audit/verify")).json()
-            assert found["problems"] == [] and found["valid"]
-
-    asyncio.run(play())
+        person = {"email": "x@acme.example", "role": "reviewer", "password": "correct horse battery"}
+        user = await changed("POST", "/v1/users", person)
+        off, on = {"enabled": False}, {"enabled": True}
+        await changed("PATCH", f"/v1/users/{user['userId']}", off, on, {"role": "viewer"})
+        hook = {"url": "https://hooks.example.com/in", "events": ["tool.blocked"]}
+        kept, gone = [await changed("POST", "/v1/webhooks", hook) for _ in range(2)]
+        for webhook in (kept, gone):
+            await changed("PATCH", f"/v1/webhooks/{webhook['webhookId']}", off, on)
+        await changed("DELETE", f"/v1/webhooks/{gone['webhookId']}", None)
+        found = (await service.call("admin", "GET", "/v1/audit/verify")).json()
+        assert found["problems"] == [] and found["valid"]
 
 
 def test_the_clocks_of_two_nodes_order_nothing() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from itertools import count
 from pathlib import Path
@@ -124,7 +123,7 @@ MANY = 300
 """Chains: those of eight nodes with four processes each, which write by nine connections."""
 
 
-def test_the_pages_of_many_chains_follow_each_other(tmp_path: Path, postgres_url: str) -> None:
+async def test_the_pages_of_many_chains_follow_each_other(tmp_path: Path, postgres_url: str) -> None:
     """The service takes the cursor that it gave, however many positions it holds."""
 
     def of_all_chains(transaction: Transaction) -> None:
@@ -140,16 +139,13 @@ def test_the_pages_of_many_chains_follow_each_other(tmp_path: Path, postgres_url
             made.append(Record(type="policy.note", organisationId="default"))
             made.flush()
 
-    async def play() -> None:
-        async with Service(tmp_path, environment={"GOVERNANCE_DATABASE_URL": postgres_url}) as service:
-            await service.context.writer.write(of_all_chains)
-            for order in ("asc", "desc"):
-                found, path = [], f"/v1/audit?limit=100&type=policy.note&order={order}"
-                while path:
-                    answer = await service.call("admin", "GET", path)
-                    assert answer.status_code == 200, answer.text
-                    found += [record["chain"] for record in answer.json()]
-                    path = answer.headers.get("link", "").partition("<")[2].partition(">")[0]
-                assert sorted(found) == [1_000 + chain for chain in range(1, MANY + 1)], order
-
-    asyncio.run(play())
+    async with Service(tmp_path, environment={"GOVERNANCE_DATABASE_URL": postgres_url}) as service:
+        await service.context.writer.write(of_all_chains)
+        for order in ("asc", "desc"):
+            found, path = [], f"/v1/audit?limit=100&type=policy.note&order={order}"
+            while path:
+                answer = await service.call("admin", "GET", path)
+                assert answer.status_code == 200, answer.text
+                found += [record["chain"] for record in answer.json()]
+                path = answer.headers.get("link", "").partition("<")[2].partition(">")[0]
+            assert sorted(found) == [1_000 + chain for chain in range(1, MANY + 1)], order

@@ -146,44 +146,38 @@ def test_events_that_are_gone_are_told(tmp_path: Path) -> None:
     ]
 
 
-def test_what_comes_and_goes_by_files_is_as_the_log_says(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with Service(tmp_path, POLICIES, live=True) as service:
-            answer = await service.call("admin", "DELETE", "/v1/policies/no-wipes")
-            assert answer.status_code < 300
-            back = await service.call("admin", "POST", "/v1/policies/no-wipes/rollback", {"version": 1})
-            assert back.status_code == 200
-            folder = service.settings.policies_dir / "policies"
-            (folder / "deep").mkdir()
-            (folder / "no-wipes.yaml").rename(folder / "deep" / "no-wipes.yaml")
-            for _ in range(100):
-                await asyncio.sleep(0.1)
-                paths = await service.context.store.read(
-                    lambda: service.context.store.rows("SELECT path FROM policy_files")
-                )
-                if ("policies/deep/no-wipes.yaml",) in paths:
-                    break
-            else:
-                raise AssertionError(paths)
-            answer = await service.call("admin", "PATCH", "/v1/policies/no-wipes", {"enabled": False})
+async def test_what_comes_and_goes_by_files_is_as_the_log_says(tmp_path: Path) -> None:
+    async with Service(tmp_path, POLICIES, live=True) as service:
+        answer = await service.call("admin", "DELETE", "/v1/policies/no-wipes")
+        assert answer.status_code < 300
+        back = await service.call("admin", "POST", "/v1/policies/no-wipes/rollback", {"version": 1})
+        assert back.status_code == 200
+        folder = service.settings.policies_dir / "policies"
+        (folder / "deep").mkdir()
+        (folder / "no-wipes.yaml").rename(folder / "deep" / "no-wipes.yaml")
+        for _ in range(100):
+            await asyncio.sleep(0.1)
+            paths = await service.context.store.read(
+                lambda: service.context.store.rows("SELECT path FROM policy_files")
+            )
+            if ("policies/deep/no-wipes.yaml",) in paths:
+                break
+        else:
+            raise AssertionError(paths)
+        answer = await service.call("admin", "PATCH", "/v1/policies/no-wipes", {"enabled": False})
+        assert answer.status_code == 200, answer.text
+        assert (await verified(service))["problems"] == []
+
+
+async def test_tools_of_servers_with_blanks_in_their_names_are_not_mistaken(tmp_path: Path) -> None:
+    async with Service(tmp_path, POLICIES, live=True) as service:
+        for number, (server, tool) in enumerate((("git hub", "push"), ("git", "hub push"))):
+            told = {"server": server, "tools": [{"name": tool, "definition": f"{number:064x}"}]}
+            made = (await service.call("agent", "POST", "/v1/tool-proposals", told)).json()
+            path = f"/v1/tool-proposals/{made['proposalId']}/admit"
+            answer = await service.call("admin", "POST", path, {"digest": made["digest"]})
             assert answer.status_code == 200, answer.text
-            assert (await verified(service))["problems"] == []
-
-    asyncio.run(play())
-
-
-def test_tools_of_servers_with_blanks_in_their_names_are_not_mistaken(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with Service(tmp_path, POLICIES, live=True) as service:
-            for number, (server, tool) in enumerate((("git hub", "push"), ("git", "hub push"))):
-                told = {"server": server, "tools": [{"name": tool, "definition": f"{number:064x}"}]}
-                made = (await service.call("agent", "POST", "/v1/tool-proposals", told)).json()
-                path = f"/v1/tool-proposals/{made['proposalId']}/admit"
-                answer = await service.call("admin", "POST", path, {"digest": made["digest"]})
-                assert answer.status_code == 200, answer.text
-            assert (await verified(service))["problems"] == []
-            await changed(service, "DELETE FROM tool_definitions WHERE server = 'git hub'")
-            (found,) = (await verified(service))["problems"]
-            assert "`git hub > push` is in the log, but gone" in found
-
-    asyncio.run(play())
+        assert (await verified(service))["problems"] == []
+        await changed(service, "DELETE FROM tool_definitions WHERE server = 'git hub'")
+        (found,) = (await verified(service))["problems"]
+        assert "`git hub > push` is in the log, but gone" in found

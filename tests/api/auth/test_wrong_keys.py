@@ -49,7 +49,7 @@ def test_wrong_keys_are_slowed_down_by_address(tmp_path: Path) -> None:
         assert ask(service, "agk_x").status_code == 401
 
 
-def test_a_key_that_another_process_has_just_made_is_right(tmp_path: Path) -> None:
+async def test_a_key_that_another_process_has_just_made_is_right(tmp_path: Path) -> None:
     """Also for an address that is slowed down, and however many wrong ones come with it."""
 
     def make(store: Database) -> None:
@@ -58,32 +58,29 @@ def test_a_key_that_another_process_has_just_made_is_right(tmp_path: Path) -> No
 
         in_transaction(store, job, 0.0)
 
-    async def play() -> None:
-        async with Service(tmp_path, []) as service:
-            credentials, store = service.context.credentials, service.context.store
+    async with Service(tmp_path, []) as service:
+        credentials, store = service.context.credentials, service.context.store
 
-            async def status(key: str) -> int:
-                try:
-                    await credentials.from_key(key, "192.0.2.1")
-                except ApiError as error:
-                    return {"unauthenticated": 401, "rate_limited": 429}[error.code]
-                return 200
+        async def status(key: str) -> int:
+            try:
+                await credentials.from_key(key, "192.0.2.1")
+            except ApiError as error:
+                return {"unauthenticated": 401, "rate_limited": 429}[error.code]
+            return 200
 
-            while await status("agk_wrong") == 401:
-                """Until it is slowed down."""
-            looks, look = [], credentials._catch_up
+        while await status("agk_wrong") == 401:
+            """Until it is slowed down."""
+        looks, look = [], credentials._catch_up
 
-            async def counted() -> None:
-                looks.append(1)
-                await look()
+        async def counted() -> None:
+            looks.append(1)
+            await look()
 
-            credentials._catch_up = counted  # type: ignore[method-assign]
-            await asyncio.to_thread(make, store)
-            statuses = await asyncio.gather(*(status(f"agk_{n}") for n in range(50)), status("agk_new"))
-            assert statuses == [429] * 50 + [200]
-            assert len(looks) <= 2
-
-    asyncio.run(play())
+        credentials._catch_up = counted  # type: ignore[method-assign]
+        await asyncio.to_thread(make, store)
+        statuses = await asyncio.gather(*(status(f"agk_{n}") for n in range(50)), status("agk_new"))
+        assert statuses == [429] * 50 + [200]
+        assert len(looks) <= 2
 
 
 def test_a_rate_is_kept_per_address() -> None:

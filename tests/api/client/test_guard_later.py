@@ -91,7 +91,7 @@ def test_a_call_whose_waiting_was_cancelled_finds_its_approval(told: Told, servi
 
 
 @pytest.mark.parametrize("how", ["away", "cancelled"])
-def test_a_call_that_was_left_waiting_is_not_lost_where_nobody_answers(
+async def test_a_call_that_was_left_waiting_is_not_lost_where_nobody_answers(
     told: Told, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """It finds its approval again once somebody does: no second one is asked for."""
@@ -101,26 +101,23 @@ def test_a_call_that_was_left_waiting_is_not_lost_where_nobody_answers(
             raise Unreachable("nobody is there")
         await asyncio.sleep(60)
 
-    async def agent() -> None:
-        async with AsyncGovernance(told(decide_seconds=0.3)) as governance, governance.run("a task"):
+    async with AsyncGovernance(told(decide_seconds=0.3)) as governance, governance.run("a task"):
 
-            @governance.guard(wait=False)
-            async def pay(amount: int) -> None:
-                raise AssertionError("nobody has said yes")
+        @governance.guard(wait=False)
+        async def pay(amount: int) -> None:
+            raise AssertionError("nobody has said yes")
 
-            async def waiting() -> str | None:
-                with pytest.raises(Refused) as refused:
-                    await pay(7)
-                return refused.value.decision.approval_id
+        async def waiting() -> str | None:
+            with pytest.raises(Refused) as refused:
+                await pay(7)
+            return refused.value.decision.approval_id
 
-            first = await waiting()
-            with monkeypatch.context() as patched:
-                patched.setattr(governance.core.driver, "_request_async", silent)
-                with pytest.raises((Refused, TimeoutError)):
-                    await asyncio.wait_for(pay(7), 60 if how == "away" else 0.1)
-            assert first is not None and await waiting() == first
-
-    asyncio.run(agent())
+        first = await waiting()
+        with monkeypatch.context() as patched:
+            patched.setattr(governance.core.driver, "_request_async", silent)
+            with pytest.raises((Refused, TimeoutError)):
+                await asyncio.wait_for(pay(7), 60 if how == "away" else 0.1)
+        assert first is not None and await waiting() == first
 
 
 class Later:

@@ -59,19 +59,18 @@ def test_waiting_on_later(told: Told, service: Served) -> None:
         assert run.wait(run.check("delete", {})).status == "blocked"
 
 
-def test_a_task_that_is_cancelled_while_it_waits_leaves_others_alone(told: Told, service: Served) -> None:
-    async def agents() -> None:
-        async with AsyncGovernance(told()) as governance, governance.run("a task") as run:
-            waiting = asyncio.create_task(run.check("pay", {}))
-            approval = await asyncio.to_thread(pending, service, run.run_id)
-            waiting.cancel()
-            await asyncio.wait([waiting])
-            assert waiting.cancelled()
-            assert (await run.check("list", {})).allowed
-            path = f"/v1/approvals/{approval['approvalId']}/approve"
-            assert (await asyncio.to_thread(service.call, "reviewer", "POST", path, {})).status_code == 200
-
-    asyncio.run(agents())
+async def test_a_task_that_is_cancelled_while_it_waits_leaves_others_alone(
+    told: Told, service: Served
+) -> None:
+    async with AsyncGovernance(told()) as governance, governance.run("a task") as run:
+        waiting = asyncio.create_task(run.check("pay", {}))
+        approval = await asyncio.to_thread(pending, service, run.run_id)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert waiting.cancelled()
+        assert (await run.check("list", {})).allowed
+        path = f"/v1/approvals/{approval['approvalId']}/approve"
+        assert (await asyncio.to_thread(service.call, "reviewer", "POST", path, {})).status_code == 200
 
 
 def test_a_client_of_tasks_outlives_its_event_loop(told: Told) -> None:

@@ -56,15 +56,12 @@ def test_a_commit_waits_for_more_but_not_for_ever() -> None:
     assert arriving(*[1] * 4 * rounds)[0] == rounds + 1
 
 
-def test_who_is_alone_waits_for_nobody() -> None:
-    async def play() -> None:
-        loop, thread = asyncio.get_running_loop(), Thread()
-        arrivals = inline_commit.Arrivals(thread)
-        for number in range(1, 5):
-            arrivals.add(inline_commit.Entry(None, None, loop, lambda result: None, 1), loop)
+async def test_who_is_alone_waits_for_nobody() -> None:
+    loop, thread = asyncio.get_running_loop(), Thread()
+    arrivals = inline_commit.Arrivals(thread)
+    for number in range(1, 5):
+        arrivals.add(inline_commit.Entry(None, None, loop, lambda result: None, 1), loop)
+        await asyncio.sleep(0)
+        if number == 1:  # nobody knows yet
             await asyncio.sleep(0)
-            if number == 1:  # nobody knows yet
-                await asyncio.sleep(0)
-            assert thread.wrote == [1] * number
-
-    asyncio.run(play())
+        assert thread.wrote == [1] * number

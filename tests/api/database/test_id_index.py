@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import random
 import shutil
@@ -344,35 +343,29 @@ def test_a_reader_is_given_no_call_of_another_run(store: Database, told: bool) -
         assert found == world.calls[run_no] if told else found <= world.calls[run_no]
 
 
-def test_a_run_is_read_whole_while_its_calls_are_being_flushed(
+async def test_a_run_is_read_whole_while_its_calls_are_being_flushed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(id_index, "MEMTABLE_ENTRIES", 20)
     monkeypatch.setattr(id_index, "FLUSHED_AT_ONCE", 6)
-
-    async def play() -> None:
-        async with Service(tmp_path, []) as service:
-            for number in range(60):
-                await service.report(
-                    "agent", number, "tool.called", runId="r", toolCallId=f"c-{number}", toolName="read"
-                )
-                found = (await service.call("admin", "GET", "/v1/runs/r")).json()
-                assert [call["toolCallId"] for call in found["toolCalls"]] == [
-                    f"c-{each}" for each in range(number + 1)
-                ]
-                listed = (await service.call("admin", "GET", "/v1/runs")).json()
-                assert listed[0]["toolCallCounts"]["allowed"] == number + 1
-            again = await service.report(
-                "agent", 0, "tool.called", runId="r", toolCallId="c-0", toolName="read"
+    async with Service(tmp_path, []) as service:
+        for number in range(60):
+            await service.report(
+                "agent", number, "tool.called", runId="r", toolCallId=f"c-{number}", toolName="read"
             )
-            assert again.headers["idempotent-replay"] == "true"
-            store = service.context.store
-            assert store.rows("SELECT COUNT(*) FROM directory")[0][0] > 60
+            found = (await service.call("admin", "GET", "/v1/runs/r")).json()
+            assert [call["toolCallId"] for call in found["toolCalls"]] == [
+                f"c-{each}" for each in range(number + 1)
+            ]
+            listed = (await service.call("admin", "GET", "/v1/runs")).json()
+            assert listed[0]["toolCallCounts"]["allowed"] == number + 1
+        again = await service.report("agent", 0, "tool.called", runId="r", toolCallId="c-0", toolName="read")
+        assert again.headers["idempotent-replay"] == "true"
+        store = service.context.store
+        assert store.rows("SELECT COUNT(*) FROM directory")[0][0] > 60
 
-    asyncio.run(play())
 
-
-def test_all_approvals_of_a_run_end_with_it_wherever_its_calls_are_found(
+async def test_all_approvals_of_a_run_end_with_it_wherever_its_calls_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(id_index, "MEMTABLE_ENTRIES", 12)
@@ -382,19 +375,15 @@ def test_all_approvals_of_a_run_end_with_it_wherever_its_calls_are_found(
         "action": "require_approval",
         "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
     }
-
-    async def play() -> None:
-        async with Service(tmp_path, [hold]) as service:
-            for number in range(40):
-                run = "r" if number % 4 else "other"
-                answer = await service.report(
-                    "agent", number, "tool.called", runId=run, toolCallId=f"c-{number}", toolName="pay"
-                )
-                assert answer.json()["toolCallStatus"] == "awaiting_approval"
-            await service.report("agent", 99, "run.completed", runId="r", cancelApprovals=True)
-            left = (await service.call("reviewer", "GET", "/v1/approvals?status=pending&limit=100")).json()
-            assert {approval["runId"] for approval in left} == {"other"} and len(left) == 10
-            run_ = (await service.call("admin", "GET", "/v1/runs/r")).json()
-            assert [call["status"] for call in run_["toolCalls"]] == ["blocked"] * 30
-
-    asyncio.run(play())
+    async with Service(tmp_path, [hold]) as service:
+        for number in range(40):
+            run = "r" if number % 4 else "other"
+            answer = await service.report(
+                "agent", number, "tool.called", runId=run, toolCallId=f"c-{number}", toolName="pay"
+            )
+            assert answer.json()["toolCallStatus"] == "awaiting_approval"
+        await service.report("agent", 99, "run.completed", runId="r", cancelApprovals=True)
+        left = (await service.call("reviewer", "GET", "/v1/approvals?status=pending&limit=100")).json()
+        assert {approval["runId"] for approval in left} == {"other"} and len(left) == 10
+        run_ = (await service.call("admin", "GET", "/v1/runs/r")).json()
+        assert [call["status"] for call in run_["toolCalls"]] == ["blocked"] * 30

@@ -233,48 +233,44 @@ async def told(service: Service, name: str) -> Any:
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("at_once", [1, 3, 1_000])
-def test_old_events_go_with_their_partition_and_everything_else_stays(
+async def test_old_events_go_with_their_partition_and_everything_else_stays(
     tmp_path: Path, postgres_url: str, caplog: pytest.LogCaptureFixture, at_once: int, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr("api.retention.cleaning.MOST_IDS_AT_ONCE", at_once)
     caplog.set_level(logging.INFO, "governance")
-
-    async def scene() -> None:
-        environment = {"GOVERNANCE_DATABASE_URL": postgres_url, "GOVERNANCE_EVENT_DAYS": "2"}
-        async with Service(tmp_path, environment=environment) as service:
-            context, store = service.context, service.context.store
-            await settled(context)
-            for day in range(4):
-                for number in range(3):
-                    assert (await told(service, f"{day}-{number}")).status_code == 200
-                service.clock.advance(DAY)
-            body = (await service.call("nobody", "GET", "/health")).json()["partitions"]
-            assert body == {"until": midnight(START, AHEAD_DAYS + 1), "late": False}
-            records = store.rows("SELECT COUNT(*) FROM audit")
-            gone = await clean(Retention(2, 0), context.id_index, context.writer, service.clock())
-            assert gone == 6 and "retention dropped `events_from_21000102`" in caplog.text
-            assert sorted(held(store)) == ["events_from_21000103", "events_from_21000104"]
-            assert loose_ids(store) == (0, 0)
-            assert store.rows("SELECT COUNT(*) FROM audit") == records
-            assert store.rows("SELECT name FROM counters WHERE starts_with(name, 'forgotten')") == []
-            assert store.read_here(verify, store, "default")["valid"]
-            run = (await service.call("agent", "GET", "/v1/runs/run-1")).json()["toolCalls"]
-            assert [call["inputPayload"] is None for call in run] == [True] * 6 + [False] * 6
-            assert (await told(service, "2-0")).headers["Idempotent-Replay"] == "true"
-            again = await told(service, "0-0")
-            assert again.status_code == 200 and "Idempotent-Replay" not in again.headers
-            assert loose_ids(store) == (0, 0)
-            service.clock.advance(10 * DAY)
-            body = (await service.call("nobody", "GET", "/health")).json()["partitions"]
-            assert body["late"], "nobody has made any since"
-            assert (await told(service, "late")).status_code == 200
-            assert held(store)[OTHER] == ["event-late"]
-            service.clock.advance(2 * DAY + 1)
-            assert await clean(Retention(2, 0), context.id_index, context.writer, service.clock()) == 8
-            assert held(store) == {}
-            assert store.read_here(verify, store, "default")["valid"]
-
-    asyncio.run(scene())
+    environment = {"GOVERNANCE_DATABASE_URL": postgres_url, "GOVERNANCE_EVENT_DAYS": "2"}
+    async with Service(tmp_path, environment=environment) as service:
+        context, store = service.context, service.context.store
+        await settled(context)
+        for day in range(4):
+            for number in range(3):
+                assert (await told(service, f"{day}-{number}")).status_code == 200
+            service.clock.advance(DAY)
+        body = (await service.call("nobody", "GET", "/health")).json()["partitions"]
+        assert body == {"until": midnight(START, AHEAD_DAYS + 1), "late": False}
+        records = store.rows("SELECT COUNT(*) FROM audit")
+        gone = await clean(Retention(2, 0), context.id_index, context.writer, service.clock())
+        assert gone == 6 and "retention dropped `events_from_21000102`" in caplog.text
+        assert sorted(held(store)) == ["events_from_21000103", "events_from_21000104"]
+        assert loose_ids(store) == (0, 0)
+        assert store.rows("SELECT COUNT(*) FROM audit") == records
+        assert store.rows("SELECT name FROM counters WHERE starts_with(name, 'forgotten')") == []
+        assert store.read_here(verify, store, "default")["valid"]
+        run = (await service.call("agent", "GET", "/v1/runs/run-1")).json()["toolCalls"]
+        assert [call["inputPayload"] is None for call in run] == [True] * 6 + [False] * 6
+        assert (await told(service, "2-0")).headers["Idempotent-Replay"] == "true"
+        again = await told(service, "0-0")
+        assert again.status_code == 200 and "Idempotent-Replay" not in again.headers
+        assert loose_ids(store) == (0, 0)
+        service.clock.advance(10 * DAY)
+        body = (await service.call("nobody", "GET", "/health")).json()["partitions"]
+        assert body["late"], "nobody has made any since"
+        assert (await told(service, "late")).status_code == 200
+        assert held(store)[OTHER] == ["event-late"]
+        service.clock.advance(2 * DAY + 1)
+        assert await clean(Retention(2, 0), context.id_index, context.writer, service.clock()) == 8
+        assert held(store) == {}
+        assert store.read_here(verify, store, "default")["valid"]
 
 
 @pytest.mark.postgres

@@ -93,26 +93,22 @@ async def together(running: Service, events: list[dict[str, Any]], then: Callabl
     return {result["status"] for result in answer.json()["results"]}
 
 
-def test_a_group_of_events_waits_for_the_server_a_few_times(
+async def test_a_group_of_events_waits_for_the_server_a_few_times(
     tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a run that is new."""
     nothing_beside(monkeypatch)
-
-    async def play() -> None:
-        async with Service(tmp_path, [HOLD], environment=by_thread(postgres_url)) as running:
-            for number in range(3):
-                assert (await post(running, payment(number))).status_code == 200
-            waits = Waits(monkeypatch)
-            for group, expected in (("a", MOST_WAITS), ("b", MOST_WAITS - 1)):
-                events = [payment(f"{group}{number}") | {"runId": "run-0"} for number in range(GROUP)]
-                if group == "a":
-                    events[7]["runId"] = "a new one"
-                assert await together(running, events, waits.restart) == {200}
-                assert 2 <= waits.count <= expected
-            await intact(running)
-
-    asyncio.run(play())
+    async with Service(tmp_path, [HOLD], environment=by_thread(postgres_url)) as running:
+        for number in range(3):
+            assert (await post(running, payment(number))).status_code == 200
+        waits = Waits(monkeypatch)
+        for group, expected in (("a", MOST_WAITS), ("b", MOST_WAITS - 1)):
+            events = [payment(f"{group}{number}") | {"runId": "run-0"} for number in range(GROUP)]
+            if group == "a":
+                events[7]["runId"] = "a new one"
+            assert await together(running, events, waits.restart) == {200}
+            assert 2 <= waits.count <= expected
+        await intact(running)
 
 
 TEXTS = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from pathlib import Path
 from typing import Any
@@ -54,40 +53,36 @@ class Faults:
 
 
 @pytest.mark.parametrize("kind", FAULTS)
-def test_a_fault_at_every_statement_on_the_server_leaves_nothing(
+async def test_a_fault_at_every_statement_on_the_server_leaves_nothing(
     kind: str, tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text, status = FAULTS[kind]
     faults = Faults(monkeypatch, text)
-
-    async def play() -> None:
-        environment = by_thread(postgres_url)
-        async with Service(tmp_path, [HOLD, LIMIT], environment=environment) as running:
-            assert (await post(running, payment("first"))).status_code == 200
-            await settled(running)
-            for step in range(100):
-                before = await rows(running)
-                faults.left = step
-                answer = await post(running, payment(step))
-                if faults.left is not None:
-                    faults.left = None
-                    assert answer.status_code == 200
-                    break
-                if status == 503:
-                    refused(answer, 503)
-                else:
-                    assert answer.status_code == 500
-                assert await rows(running) == before, f"step {step} left something"
-                answer = await post(running, payment(step))
-                assert answer.status_code == 200 and "idempotent-replay" not in answer.headers
-            assert 8 <= step < 99
-            await intact(running)
-
-    asyncio.run(play())
+    environment = by_thread(postgres_url)
+    async with Service(tmp_path, [HOLD, LIMIT], environment=environment) as running:
+        assert (await post(running, payment("first"))).status_code == 200
+        await settled(running)
+        for step in range(100):
+            before = await rows(running)
+            faults.left = step
+            answer = await post(running, payment(step))
+            if faults.left is not None:
+                faults.left = None
+                assert answer.status_code == 200
+                break
+            if status == 503:
+                refused(answer, 503)
+            else:
+                assert answer.status_code == 500
+            assert await rows(running) == before, f"step {step} left something"
+            answer = await post(running, payment(step))
+            assert answer.status_code == 200 and "idempotent-replay" not in answer.headers
+        assert 8 <= step < 99
+        await intact(running)
 
 
 @pytest.mark.parametrize("kind", FAULTS)
-def test_a_fault_while_a_group_is_written_in_parts_leaves_nothing(
+async def test_a_fault_while_a_group_is_written_in_parts_leaves_nothing(
     kind: str, tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A statement's failure sends each event through a transaction of its own; a lost connection is told."""
@@ -95,32 +90,28 @@ def test_a_fault_while_a_group_is_written_in_parts_leaves_nothing(
     faults = Faults(monkeypatch, text)
     expected = {503} if status == 503 else {200}
     limit = LIMIT | {"rateLimit": {"limit": 100_000, "windowSeconds": 60}}
+    environment = by_thread(postgres_url)
+    async with Service(tmp_path, [HOLD, limit], environment=environment) as running:
 
-    async def play() -> None:
-        environment = by_thread(postgres_url)
-        async with Service(tmp_path, [HOLD, limit], environment=environment) as running:
+        async def batch(step: int, at: int | None) -> set[int]:
+            events = [payment(f"{step}-{number}") for number in range(PARTS)]
+            return await together(running, events, lambda: setattr(faults, "left", at))
 
-            async def batch(step: int, at: int | None) -> set[int]:
-                events = [payment(f"{step}-{number}") for number in range(PARTS)]
-                return await together(running, events, lambda: setattr(faults, "left", at))
-
-            assert await batch(-1, None) == {200}
-            await settled(running)
-            for step in range(100):
-                before = await rows(running)
-                statuses = await batch(step, step)
-                if faults.left is not None:
-                    faults.left = None
-                    assert statuses == {200}
-                    break
-                assert statuses == expected
-                after = await rows(running)
-                added = PARTS if statuses == {200} else 0
-                for table in ("events", "tool_calls", "approvals", "rate_hits"):
-                    assert after[table] == before[table] + added, (step, table)
-                assert await batch(step, None) == {200}
-                assert (await rows(running))["events"] == before["events"] + PARTS
-            assert 15 <= step < 99
-            await intact(running)
-
-    asyncio.run(play())
+        assert await batch(-1, None) == {200}
+        await settled(running)
+        for step in range(100):
+            before = await rows(running)
+            statuses = await batch(step, step)
+            if faults.left is not None:
+                faults.left = None
+                assert statuses == {200}
+                break
+            assert statuses == expected
+            after = await rows(running)
+            added = PARTS if statuses == {200} else 0
+            for table in ("events", "tool_calls", "approvals", "rate_hits"):
+                assert after[table] == before[table] + added, (step, table)
+            assert await batch(step, None) == {200}
+            assert (await rows(running))["events"] == before["events"] + PARTS
+        assert 15 <= step < 99
+        await intact(running)

@@ -69,7 +69,6 @@ def _names(statement: str) -> dict[str, str]:
     return found
 
 
-@pytest.mark.anyio
 async def test_no_statement_of_an_event_or_of_each_second_reads_a_whole_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,48 +32,41 @@ POLICIES: list[dict[str, Any]] = [
 ]
 
 
-def test_what_is_said_for_a_user_is_overtaken_by_nothing_behind_it(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with Service(tmp_path, POLICIES) as service:
-            rule = {"name": "Acme", "userToken": {"algorithm": "HS256", "key": SECRET}}
-            assert (await service.call("admin", "PUT", "/v1/organisation", rule)).status_code == 200
-            for number in range(MANY):
-                token = jwt.encode({"sub": f"ada-{number}", "exp": service.clock() + 600}, SECRET, "HS256")
-                body = {
-                    "subject": {"type": "user", "id": "ann"},
-                    "action": {"name": "call"},
-                    "evaluations": [
-                        _evaluation("read_secret", number, userToken=token),
-                        _evaluation("send", number),
-                    ],
-                }
-                answer = await service.call("agent", "POST", "/access/v1/evaluations", body)
-                found = answer.json()["evaluations"]
-                assert [each["decision"] for each in found] == [True, False], found
-
-    asyncio.run(play())
+async def test_what_is_said_for_a_user_is_overtaken_by_nothing_behind_it(tmp_path: Path) -> None:
+    async with Service(tmp_path, POLICIES) as service:
+        rule = {"name": "Acme", "userToken": {"algorithm": "HS256", "key": SECRET}}
+        assert (await service.call("admin", "PUT", "/v1/organisation", rule)).status_code == 200
+        for number in range(MANY):
+            token = jwt.encode({"sub": f"ada-{number}", "exp": service.clock() + 600}, SECRET, "HS256")
+            body = {
+                "subject": {"type": "user", "id": "ann"},
+                "action": {"name": "call"},
+                "evaluations": [
+                    _evaluation("read_secret", number, userToken=token),
+                    _evaluation("send", number),
+                ],
+            }
+            answer = await service.call("agent", "POST", "/access/v1/evaluations", body)
+            found = answer.json()["evaluations"]
+            assert [each["decision"] for each in found] == [True, False], found
 
 
-def test_a_run_under_another_one_begins_with_what_that_has_come_to(tmp_path: Path) -> None:
+async def test_a_run_under_another_one_begins_with_what_that_has_come_to(tmp_path: Path) -> None:
     """Runs do not wait for each other where several are written side by side."""
+    async with Service(tmp_path, [LABEL, HOLD]) as service:
+        written: list[bool] = []
+        handed_over = service.context.intake.handed_over
 
-    async def play() -> None:
-        async with Service(tmp_path, [LABEL, HOLD]) as service:
-            written: list[bool] = []
-            handed_over = service.context.intake.handed_over
+        def noted(event: Incoming) -> asyncio.Future[Answer]:
+            written.append(all(each.done() for each in coming))
+            coming.append(handed_over(event))
+            return coming[-1]
 
-            def noted(event: Incoming) -> asyncio.Future[Answer]:
-                written.append(all(each.done() for each in coming))
-                coming.append(handed_over(event))
-                return coming[-1]
-
-            coming: list[asyncio.Future[Answer]] = []
-            service.context.intake.handed_over = noted  # type: ignore[method-assign]
-            evaluations = [_evaluation("read_secret", 1), _evaluation("send", 2, parentRunId="run-1")]
-            assert await _asked(service, evaluations) == [True, False]
-            assert written == [True, True]
-
-    asyncio.run(play())
+        coming: list[asyncio.Future[Answer]] = []
+        service.context.intake.handed_over = noted  # type: ignore[method-assign]
+        evaluations = [_evaluation("read_secret", 1), _evaluation("send", 2, parentRunId="run-1")]
+        assert await _asked(service, evaluations) == [True, False]
+        assert written == [True, True]
 
 
 async def _asked(service: Service, evaluations: list[dict[str, Any]]) -> list[bool]:
@@ -83,24 +76,20 @@ async def _asked(service: Service, evaluations: list[dict[str, Any]]) -> list[bo
     return [each["decision"] for each in answer.json()["evaluations"]]
 
 
-def test_what_is_done_in_turn_is_overtaken_by_nothing_behind_it(tmp_path: Path) -> None:
+async def test_what_is_done_in_turn_is_overtaken_by_nothing_behind_it(tmp_path: Path) -> None:
     """A key that has taken much is slowed down between two evaluations of one request, and not any more."""
+    async with Service(tmp_path, POLICIES) as service:
+        asked: list[str] = []
 
-    async def play() -> None:
-        async with Service(tmp_path, POLICIES) as service:
-            asked: list[str] = []
+        def is_dear(key_id: str, size: int) -> bool:
+            asked.append(key_id)
+            return len(asked) == 3  # the body, the request as a whole, and the first of them
 
-            def is_dear(key_id: str, size: int) -> bool:
-                asked.append(key_id)
-                return len(asked) == 3  # the body, the request as a whole, and the first of them
-
-            service.context.intake.is_dear = is_dear  # type: ignore[method-assign]
-            assert await _asked(service, BOTH) == [True, False]
-
-    asyncio.run(play())
+        service.context.intake.is_dear = is_dear  # type: ignore[method-assign]
+        assert await _asked(service, BOTH) == [True, False]
 
 
-def test_what_is_put_off_is_overtaken_by_nothing_behind_it(
+async def test_what_is_put_off_is_overtaken_by_nothing_behind_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of_commit, put_off = Evaluator.of_commit, list[Incoming]()
@@ -112,12 +101,8 @@ def test_what_is_put_off_is_overtaken_by_nothing_behind_it(
         return of_commit(self, batch, event, *further)
 
     monkeypatch.setattr(Evaluator, "of_commit", first_later)
-
-    async def play() -> None:
-        async with Service(tmp_path, POLICIES) as service:
-            assert await _asked(service, BOTH) == [True, False] and put_off
-
-    asyncio.run(play())
+    async with Service(tmp_path, POLICIES) as service:
+        assert await _asked(service, BOTH) == [True, False] and put_off
 
 
 def _evaluation(tool: str, number: int, **said: str) -> dict[str, Any]:

@@ -26,28 +26,25 @@ POLICY = {
 }
 
 
-def test_what_was_rehearsed_is_let_go(tmp_path: Path) -> None:
+async def test_what_was_rehearsed_is_let_go(tmp_path: Path) -> None:
     """Frames that held one another kept 240 policies of 900 KB, in 1.3 GB, for long."""
 
     def kept() -> int:
         return sum(isinstance(each, changes._Rehearsed) for each in gc.get_objects())
 
-    async def play() -> None:
-        async with Service(tmp_path, live=True) as service:
-            assert (await service.call("admin", "PUT", "/v1/organisation/settings", TWO)).is_success
-            gc.collect()
-            gc.disable()
-            try:
-                for path, body in (("policies", POLICY), ("resume", {}), ("users", _user())):
-                    await service.call("admin", "POST", f"/v1/{path}", body)
-                async with asyncio.timeout(10):  # the writer holds its last job until the next one
-                    while kept():
-                        await asyncio.sleep(0.05)
-            finally:
-                gc.enable()
-            assert len((await service.call("second admin", "GET", "/v1/changes")).json()) == 2
-
-    asyncio.run(play())
+    async with Service(tmp_path, live=True) as service:
+        assert (await service.call("admin", "PUT", "/v1/organisation/settings", TWO)).is_success
+        gc.collect()
+        gc.disable()
+        try:
+            for path, body in (("policies", POLICY), ("resume", {}), ("users", _user())):
+                await service.call("admin", "POST", f"/v1/{path}", body)
+            async with asyncio.timeout(10):  # the writer holds its last job until the next one
+                while kept():
+                    await asyncio.sleep(0.05)
+        finally:
+            gc.enable()
+        assert len((await service.call("second admin", "GET", "/v1/changes")).json()) == 2
 
 
 def test_a_list_does_not_read_what_each_would_change(
@@ -68,40 +65,37 @@ def test_a_list_does_not_read_what_each_would_change(
 
 
 @pytest.mark.parametrize("ending", ["rejected", "expired", "applied"])
-def test_a_change_that_was_left_while_it_was_applied_can_be_ended(tmp_path: Path, ending: str) -> None:
+async def test_a_change_that_was_left_while_it_was_applied_can_be_ended(tmp_path: Path, ending: str) -> None:
     async def full(row: Any, context: Any) -> Any:
         raise ApiError("unavailable", "the disk is full")
 
-    async def play() -> None:
-        async with Service(tmp_path, live=True) as service:
-            asked = {"settings": {"changes": {"approvers": 2, "expireHours": 1}}}
-            assert (await service.call("admin", "PUT", "/v1/organisation/settings", asked)).is_success
-            change = (await service.call("admin", "POST", "/v1/policies", POLICY)).json()["changeId"]
-            path = f"/v1/changes/{change}"
-            with mock.patch.object(changes, "_apply", full):
-                said = await service.call("second admin", "POST", f"{path}/resolve", {"decision": "approved"})
-                assert said.status_code == 503
-            early = await service.call("admin", "POST", f"{path}/resolve", {"decision": "rejected"})
-            assert early.status_code == 409, "it may be under way"
-            service.clock.advance(120)
-            if ending == "rejected":
-                await service.call("admin", "POST", f"{path}/resolve", {"decision": "rejected"})
-            elif ending == "applied":
-                await service.call("second admin", "POST", f"{path}/resolve", {"decision": "approved"})
-            else:
-                service.clock.advance(3_000)
-                await service.housekeeping()
-                assert (await service.call("admin", "GET", path)).json()["status"] == "approved"
-                service.clock.advance(480)
-                await service.housekeeping()
-            (row,) = await service.context.store.read(lambda: list(HeldChange.select()))
-            assert row.status == ending and row.request == ""
-            in_force = service.context.live.ruleset("default").policies
-            assert bool(in_force) is (ending == "applied")
-            if ending != "expired":  # as the tokens have by then
-                assert (await service.call("admin", "GET", "/v1/audit/verify")).json()["valid"] is True
-
-    asyncio.run(play())
+    async with Service(tmp_path, live=True) as service:
+        asked = {"settings": {"changes": {"approvers": 2, "expireHours": 1}}}
+        assert (await service.call("admin", "PUT", "/v1/organisation/settings", asked)).is_success
+        change = (await service.call("admin", "POST", "/v1/policies", POLICY)).json()["changeId"]
+        path = f"/v1/changes/{change}"
+        with mock.patch.object(changes, "_apply", full):
+            said = await service.call("second admin", "POST", f"{path}/resolve", {"decision": "approved"})
+            assert said.status_code == 503
+        early = await service.call("admin", "POST", f"{path}/resolve", {"decision": "rejected"})
+        assert early.status_code == 409, "it may be under way"
+        service.clock.advance(120)
+        if ending == "rejected":
+            await service.call("admin", "POST", f"{path}/resolve", {"decision": "rejected"})
+        elif ending == "applied":
+            await service.call("second admin", "POST", f"{path}/resolve", {"decision": "approved"})
+        else:
+            service.clock.advance(3_000)
+            await service.housekeeping()
+            assert (await service.call("admin", "GET", path)).json()["status"] == "approved"
+            service.clock.advance(480)
+            await service.housekeeping()
+        (row,) = await service.context.store.read(lambda: list(HeldChange.select()))
+        assert row.status == ending and row.request == ""
+        in_force = service.context.live.ruleset("default").policies
+        assert bool(in_force) is (ending == "applied")
+        if ending != "expired":  # as the tokens have by then
+            assert (await service.call("admin", "GET", "/v1/audit/verify")).json()["valid"] is True
 
 
 def _user() -> dict[str, Any]:

@@ -39,18 +39,15 @@ TOKEN = "token-of-whoever-collects-metrics"
         ("Bearer é", 401),
     ],
 )
-def test_a_token_that_is_set_is_asked_for(tmp_path: Path, header: str | None, status: int) -> None:
-    async def run() -> None:
-        async with Service(tmp_path, environment={"GOVERNANCE_METRICS_TOKEN": TOKEN}) as service:
-            headers = {} if header is None else {"Authorization": header.encode("latin-1")}
-            answer = await service.call(headers, "GET", "/metrics")
-            assert answer.status_code == status
-            if status == 401:
-                assert answer.headers["www-authenticate"].startswith("Bearer")
-                assert answer.json()["code"] == "unauthenticated" and TOKEN not in answer.text
-            assert (await service.call("nobody", "GET", "/health")).status_code == 200
-
-    asyncio.run(run())
+async def test_a_token_that_is_set_is_asked_for(tmp_path: Path, header: str | None, status: int) -> None:
+    async with Service(tmp_path, environment={"GOVERNANCE_METRICS_TOKEN": TOKEN}) as service:
+        headers = {} if header is None else {"Authorization": header.encode("latin-1")}
+        answer = await service.call(headers, "GET", "/metrics")
+        assert answer.status_code == status
+        if status == 401:
+            assert answer.headers["www-authenticate"].startswith("Bearer")
+            assert answer.json()["code"] == "unauthenticated" and TOKEN not in answer.text
+        assert (await service.call("nobody", "GET", "/health")).status_code == 200
 
 
 HOLD = {

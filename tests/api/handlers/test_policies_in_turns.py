@@ -143,7 +143,7 @@ def test_nobody_stands_behind_all_that_another_admin_writes(tmp_path: Path) -> N
     assert order.index("other admin") < 15
 
 
-def test_a_policy_that_waits_for_its_turn_is_not_written_for_somebody_who_was_disabled(
+async def test_a_policy_that_waits_for_its_turn_is_not_written_for_somebody_who_was_disabled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, go = threading.Event(), threading.Event()
@@ -154,17 +154,14 @@ def test_a_policy_that_waits_for_its_turn_is_not_written_for_somebody_who_was_di
         assert go.wait(60)
         return write(live, operation)
 
-    async def play() -> None:
-        async with Service(tmp_path, live=True) as service:
-            monkeypatch.setattr(LivePolicies, "write", late)
-            waiting = asyncio.create_task(service.call("second admin", "POST", "/v1/policies", POLICY))
-            assert await asyncio.to_thread(begun.wait, 60)
-            users = (await service.call("admin", "GET", "/v1/users")).json()
-            (who,) = (each["userId"] for each in users if each["email"] == PEOPLE["second admin"][1])
-            ended = await service.call("admin", "PATCH", f"/v1/users/{who}", {"enabled": False})
-            assert ended.status_code == 200, ended.text
-            go.set()
-            assert (await waiting).status_code == 401
-            assert (await service.call("admin", "GET", "/v1/policies/wires")).status_code == 404
-
-    asyncio.run(play())
+    async with Service(tmp_path, live=True) as service:
+        monkeypatch.setattr(LivePolicies, "write", late)
+        waiting = asyncio.create_task(service.call("second admin", "POST", "/v1/policies", POLICY))
+        assert await asyncio.to_thread(begun.wait, 60)
+        users = (await service.call("admin", "GET", "/v1/users")).json()
+        (who,) = (each["userId"] for each in users if each["email"] == PEOPLE["second admin"][1])
+        ended = await service.call("admin", "PATCH", f"/v1/users/{who}", {"enabled": False})
+        assert ended.status_code == 200, ended.text
+        go.set()
+        assert (await waiting).status_code == 401
+        assert (await service.call("admin", "GET", "/v1/policies/wires")).status_code == 404

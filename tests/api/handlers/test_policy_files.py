@@ -298,16 +298,13 @@ def test_a_policy_that_asks_for_what_there_is_not_is_told_of(tmp_path: Path) -> 
     conversation(tmp_path, steps)
 
 
-def test_a_start_without_policies_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def play() -> None:
-        async with Service(tmp_path, [], live=True) as service:
-            policies = (await service.call("nobody", "GET", "/health")).json()["policies"]
-            assert [each["message"] for each in policies["warnings"]] == [
-                "no policy is enforced, so that every call is allowed: there is none"
-            ]
-            assert policies["warnings"][0]["message"] in caplog.text
-
-    asyncio.run(play())
+async def test_a_start_without_policies_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with Service(tmp_path, [], live=True) as service:
+        policies = (await service.call("nobody", "GET", "/health")).json()["policies"]
+        assert [each["message"] for each in policies["warnings"]] == [
+            "no policy is enforced, so that every call is allowed: there is none"
+        ]
+        assert policies["warnings"][0]["message"] in caplog.text
 
 
 def test_what_a_checkout_takes_away_is_told_with_how_it_comes_back(

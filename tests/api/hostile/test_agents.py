@@ -85,104 +85,90 @@ EVERYBODYS = {("GET", "/v1/detectors/:id"), ("PATCH", "/v1/detectors/:id")}
 """What `default` watches for is watched for everywhere, and who changes it gets one of their own."""
 
 
-def test_nothing_of_another_organisation_can_be_reached_by_its_id(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with Service(tmp_path, [HOLD], live=True) as service:
-            ids = await furnished(service)
-            for route in BY_ID:
-                if (route.method, route.path) in EVERYBODYS:
-                    continue
-                start = route.path.partition("/:")[0]
-                path = route.path.replace(":id", ids[start]).replace(":deliveryId", ids["delivery"])
-                body = SAMPLES[route.body] if route.body else None
-                strangers = [f"other {name}" for name in ("reviewer", "admin", "agent") if name in route.who]
-                assert strangers or "viewer" in route.who
-                for who in strangers:
-                    answer = await service.call(who, route.method, path, body)
-                    assert answer.status_code == 404, f"{name_of(route)} as {who}: {answer.text}"
-                    assert answer.json()["code"] == "not_found"
-                if "agent" in route.who:
-                    answer = await service.call("second agent", route.method, path, body)
-                    assert answer.status_code == 404, "another key sees the run"
-            # All is as it was.
-            for start, identifier in ids.items():
-                if start not in ("delivery", "/v1/api-keys", "/access/v1/requests"):  # not for admins
-                    answer = await service.call("admin", "GET", f"{start}/{identifier}")
-                    assert answer.status_code == 200, answer.text
-            for path in {route.path for route in ROUTES if route.reply_is_array and ":" not in route.path}:
-                answer = await service.call("other admin", "GET", path)
-                # Presets, and what `default` declares of tools and watches for, are there for all.
-                common = "presets" in path or path in ("/v1/tools", "/v1/detectors")
-                if answer.status_code == 200 and not common:
-                    assert not any(f'"{each}"' in answer.text for each in ids.values()), path
-
-    asyncio.run(play())
+async def test_nothing_of_another_organisation_can_be_reached_by_its_id(tmp_path: Path) -> None:
+    async with Service(tmp_path, [HOLD], live=True) as service:
+        ids = await furnished(service)
+        for route in BY_ID:
+            if (route.method, route.path) in EVERYBODYS:
+                continue
+            start = route.path.partition("/:")[0]
+            path = route.path.replace(":id", ids[start]).replace(":deliveryId", ids["delivery"])
+            body = SAMPLES[route.body] if route.body else None
+            strangers = [f"other {name}" for name in ("reviewer", "admin", "agent") if name in route.who]
+            assert strangers or "viewer" in route.who
+            for who in strangers:
+                answer = await service.call(who, route.method, path, body)
+                assert answer.status_code == 404, f"{name_of(route)} as {who}: {answer.text}"
+                assert answer.json()["code"] == "not_found"
+            if "agent" in route.who:
+                answer = await service.call("second agent", route.method, path, body)
+                assert answer.status_code == 404, "another key sees the run"
+        # All is as it was.
+        for start, identifier in ids.items():
+            if start not in ("delivery", "/v1/api-keys", "/access/v1/requests"):  # not for admins
+                answer = await service.call("admin", "GET", f"{start}/{identifier}")
+                assert answer.status_code == 200, answer.text
+        for path in {route.path for route in ROUTES if route.reply_is_array and ":" not in route.path}:
+            answer = await service.call("other admin", "GET", path)
+            # Presets, and what `default` declares of tools and watches for, are there for all.
+            common = "presets" in path or path in ("/v1/tools", "/v1/detectors")
+            if answer.status_code == 200 and not common:
+                assert not any(f'"{each}"' in answer.text for each in ids.values()), path
 
 
-def test_pages_of_one_organisation_are_no_use_in_another(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with Service(tmp_path, [HOLD, ZOO], live=True) as service:
-            ids = await furnished(service)
-            await service.call("second agent", "POST", "/v1/events", {**payment(2), "runId": "run-2"})
-            for path in (
-                "/v1/policies",
-                "/v1/users",
-                "/v1/api-keys",
-                "/v1/runs",
-                "/v1/approvals",
-                "/v1/audit",
-            ):
-                mine = await service.call("admin", "GET", f"{path}?limit=1")
-                following = re.match(r"<([^>]+)>", mine.headers["link"])
-                assert following, path
-                theirs = await service.call("other admin", "GET", following[1])
-                assert theirs.status_code == 200
-                assert not any(f'"{each}"' in theirs.text for each in ids.values()), path
-
-    asyncio.run(play())
+async def test_pages_of_one_organisation_are_no_use_in_another(tmp_path: Path) -> None:
+    async with Service(tmp_path, [HOLD, ZOO], live=True) as service:
+        ids = await furnished(service)
+        await service.call("second agent", "POST", "/v1/events", {**payment(2), "runId": "run-2"})
+        for path in (
+            "/v1/policies",
+            "/v1/users",
+            "/v1/api-keys",
+            "/v1/runs",
+            "/v1/approvals",
+            "/v1/audit",
+        ):
+            mine = await service.call("admin", "GET", f"{path}?limit=1")
+            following = re.match(r"<([^>]+)>", mine.headers["link"])
+            assert following, path
+            theirs = await service.call("other admin", "GET", following[1])
+            assert theirs.status_code == 200
+            assert not any(f'"{each}"' in theirs.text for each in ids.values()), path
 
 
-def test_a_run_of_large_payloads_is_read_within_bounds(
+async def test_a_run_of_large_payloads_is_read_within_bounds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runs, "MOST_PAYLOAD_BYTES", 1_000_000)
-
-    async def play() -> None:
-        async with Service(tmp_path, [POLICY]) as service:
-            for number in range(8):
-                answer = await service.call("agent", "POST", "/v1/events", payment(number, 300_000))
-                assert answer.status_code == 200
-            answer = await service.call("agent", "GET", "/v1/runs/run-1")
-            assert len(answer.content) < 1_100_000
-            found = answer.json()["toolCalls"]
-            assert [call["inputPayload"] is not None for call in found] == [True] * 3 + [False] * 5
-            assert [call["status"] for call in found] == ["blocked"] * 8
-
-    asyncio.run(play())
+    async with Service(tmp_path, [POLICY]) as service:
+        for number in range(8):
+            answer = await service.call("agent", "POST", "/v1/events", payment(number, 300_000))
+            assert answer.status_code == 200
+        answer = await service.call("agent", "GET", "/v1/runs/run-1")
+        assert len(answer.content) < 1_100_000
+        found = answer.json()["toolCalls"]
+        assert [call["inputPayload"] is not None for call in found] == [True] * 3 + [False] * 5
+        assert [call["status"] for call in found] == ["blocked"] * 8
 
 
-def test_a_backtest_reads_some_calls_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_backtest_reads_some_calls_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorded_calls, "AT_ONCE", 3)
-
-    async def play() -> None:
-        async with Service(tmp_path, [POLICY], live=True) as service:
-            for number in range(10):
-                await service.call("agent", "POST", "/v1/events", payment(number))
-            store = service.context.store
-            for limit in (1, 2, 3, 4, 9, 10, 11):
-                at_once = await store.read(
-                    lambda limit=limit: recorded_calls.recorded(store, "default", limit=limit)
-                )
-                some = await asyncio.to_thread(
-                    lambda limit=limit: list(recorded_calls.each_recorded(store, "default", limit=limit))
-                )
-                assert some == at_once
-                assert len(some) == min(limit, 10)
-            draft = {**POLICY, "name": "Warn", "action": "warn", "policyId": "no-wires"}
-            answer = await service.call("admin", "POST", "/v1/policies/backtest", {"policy": draft})
-            assert answer.status_code == 200 and answer.json()["calls"] == 10
-
-    asyncio.run(play())
+    async with Service(tmp_path, [POLICY], live=True) as service:
+        for number in range(10):
+            await service.call("agent", "POST", "/v1/events", payment(number))
+        store = service.context.store
+        for limit in (1, 2, 3, 4, 9, 10, 11):
+            at_once = await store.read(
+                lambda limit=limit: recorded_calls.recorded(store, "default", limit=limit)
+            )
+            some = await asyncio.to_thread(
+                lambda limit=limit: list(recorded_calls.each_recorded(store, "default", limit=limit))
+            )
+            assert some == at_once
+            assert len(some) == min(limit, 10)
+        draft = {**POLICY, "name": "Warn", "action": "warn", "policyId": "no-wires"}
+        answer = await service.call("admin", "POST", "/v1/policies/backtest", {"policy": draft})
+        assert answer.status_code == 200 and answer.json()["calls"] == 10
 
 
 @pytest.mark.slow
@@ -226,22 +212,18 @@ def test_large_bodies_hold_up_no_other_request(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_long_name_hides_nobody_behind_it(tmp_path: Path) -> None:
+async def test_a_long_name_hides_nobody_behind_it(tmp_path: Path) -> None:
     """The list goes on behind an agent of any name; the service takes each cursor that it gave."""
-
-    async def play() -> None:
-        async with Service(tmp_path, [ZOO], live=True) as service:
-            names = [letter * 200 for letter in "a日\x01"]
-            for number, name in enumerate(names):
-                sent = payment(number) | {"agentId": name, "runId": f"run-{number}"}
-                assert (await service.call("agent", "POST", "/v1/events", sent)).status_code == 200
-            await look(service)
-            found, path = [], "/v1/agents?limit=1"
-            while path:
-                answer = await service.call("admin", "GET", path)
-                assert answer.status_code == 200, answer.text
-                found += [agent["agentId"] for agent in answer.json()]
-                path = answer.headers.get("link", "").partition("<")[2].partition(">")[0]
-            assert sorted(found) == sorted(names)
-
-    asyncio.run(play())
+    async with Service(tmp_path, [ZOO], live=True) as service:
+        names = [letter * 200 for letter in "a日\x01"]
+        for number, name in enumerate(names):
+            sent = payment(number) | {"agentId": name, "runId": f"run-{number}"}
+            assert (await service.call("agent", "POST", "/v1/events", sent)).status_code == 200
+        await look(service)
+        found, path = [], "/v1/agents?limit=1"
+        while path:
+            answer = await service.call("admin", "GET", path)
+            assert answer.status_code == 200, answer.text
+            found += [agent["agentId"] for agent in answer.json()]
+            path = answer.headers.get("link", "").partition("<")[2].partition(">")[0]
+        assert sorted(found) == sorted(names)

@@ -329,18 +329,15 @@ def test_numbers_of_any_size_are_decided_on(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_batch_of_everything_wrong_answers_each(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with Service(tmp_path, [POLICY]) as service:
-            events: list[Any] = [{**EVENT, "eventId": f"e{number}", "runId": "r"} for number in range(2)]
-            events += [{}, {"a": 1}, {**EVENT, "eventId": ["x"]}, {**EVENT, "organisationId": "other"}]
-            events += [{**EVENT, "eventId": "x", "metadata": {"toolName": "t"}}, {**EVENT, "agentId": ""}]
+async def test_a_batch_of_everything_wrong_answers_each(tmp_path: Path) -> None:
+    async with Service(tmp_path, [POLICY]) as service:
+        events: list[Any] = [{**EVENT, "eventId": f"e{number}", "runId": "r"} for number in range(2)]
+        events += [{}, {"a": 1}, {**EVENT, "eventId": ["x"]}, {**EVENT, "organisationId": "other"}]
+        events += [{**EVENT, "eventId": "x", "metadata": {"toolName": "t"}}, {**EVENT, "agentId": ""}]
+        answer = await service.call("agent", "POST", "/v1/events/batch", {"events": events})
+        assert answer.status_code == 200
+        statuses = [result["status"] for result in answer.json()["results"]]
+        assert statuses == [200, 200, 422, 422, 422, 403, 422, 422]
+        for events in ([], [EVENT] * 1_001, [[]], ["x"], [None] * 1_001):  # type: ignore[list-item]
             answer = await service.call("agent", "POST", "/v1/events/batch", {"events": events})
-            assert answer.status_code == 200
-            statuses = [result["status"] for result in answer.json()["results"]]
-            assert statuses == [200, 200, 422, 422, 422, 403, 422, 422]
-            for events in ([], [EVENT] * 1_001, [[]], ["x"], [None] * 1_001):  # type: ignore[list-item]
-                answer = await service.call("agent", "POST", "/v1/events/batch", {"events": events})
-                assert answer.status_code == 422, answer.text
-
-    asyncio.run(play())
+            assert answer.status_code == 422, answer.text

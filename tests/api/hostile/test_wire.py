@@ -226,26 +226,23 @@ def test_half_requests_leave_nothing_behind(service: Served) -> None:
     assert service.call("nobody", "GET", "/health").json()["status"] == "ok"
 
 
-def test_an_idle_connection_is_closed_and_a_busy_one_is_not() -> None:
+async def test_an_idle_connection_is_closed_and_a_busy_one_is_not() -> None:
     async def answered(scope: Any, receive: Any, send: Any) -> None:
         await asyncio.sleep(0.4)  # longer than a connection may be idle
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body"})
 
-    async def play() -> None:
-        config = Config(answered, http=BoundedProtocol, lifespan="off", timeout_keep_alive=0.2)  # type: ignore[arg-type]
-        config.load()
-        state = ServerState()
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: BoundedProtocol(config, state, {}), "127.0.0.1", 0)
-        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-        for _ in range(3):
-            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)
-            assert head.startswith(b"HTTP/1.1 204")
-        assert await asyncio.wait_for(reader.read(), 20) == b"", "it was not closed"
-        assert state.total_requests == 3
-        writer.close()
-        server.close()
-
-    asyncio.run(play())
+    config = Config(answered, http=BoundedProtocol, lifespan="off", timeout_keep_alive=0.2)  # type: ignore[arg-type]
+    config.load()
+    state = ServerState()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: BoundedProtocol(config, state, {}), "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    for _ in range(3):
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)
+        assert head.startswith(b"HTTP/1.1 204")
+    assert await asyncio.wait_for(reader.read(), 20) == b"", "it was not closed"
+    assert state.total_requests == 3
+    writer.close()
+    server.close()

@@ -16,31 +16,30 @@ from tests.harness.application import Service, event
 READ = LABEL | {"on": "tool.completed"}
 
 
-def test_a_run_inherits_what_the_same_batch_says_of_its_parent(tmp_path: Path, database_url: str) -> None:
-    async def play() -> None:
-        environment = {"GOVERNANCE_DATABASE_URL": database_url}
-        async with Service(tmp_path, [READ, HOLD], environment=environment) as service:
-            for number in range(20):
-                parent = {"runId": f"parent-{number}", "toolCallId": "c-1"}
-                child = {"runId": f"child-{number}"}
-                told = [
-                    ("tool.called", {**parent, "toolName": "read_secret"}),
-                    ("tool.completed", {**parent, "outputPayload": "a page"}),
-                    ("run.started", {**child, "parentRunId": parent["runId"], "task": "send it"}),
-                    ("tool.called", {**child, "toolCallId": "c-2", "toolName": "send"}),
-                ]
-                batch = [
-                    event(f"{number}-{place}", kind, service.clock.text, fields)
-                    for place, (kind, fields) in enumerate(told)
-                ]
-                answer = await service.call("agent", "POST", "/v1/events/batch", {"events": batch})
-                *_, send = answer.json()["results"]
-                assert send["answer"]["toolCallStatus"] == "awaiting_approval", f"batch {number}"
+async def test_a_run_inherits_what_the_same_batch_says_of_its_parent(
+    tmp_path: Path, database_url: str
+) -> None:
+    environment = {"GOVERNANCE_DATABASE_URL": database_url}
+    async with Service(tmp_path, [READ, HOLD], environment=environment) as service:
+        for number in range(20):
+            parent = {"runId": f"parent-{number}", "toolCallId": "c-1"}
+            child = {"runId": f"child-{number}"}
+            told = [
+                ("tool.called", {**parent, "toolName": "read_secret"}),
+                ("tool.completed", {**parent, "outputPayload": "a page"}),
+                ("run.started", {**child, "parentRunId": parent["runId"], "task": "send it"}),
+                ("tool.called", {**child, "toolCallId": "c-2", "toolName": "send"}),
+            ]
+            batch = [
+                event(f"{number}-{place}", kind, service.clock.text, fields)
+                for place, (kind, fields) in enumerate(told)
+            ]
+            answer = await service.call("agent", "POST", "/v1/events/batch", {"events": batch})
+            *_, send = answer.json()["results"]
+            assert send["answer"]["toolCallStatus"] == "awaiting_approval", f"batch {number}"
 
-    asyncio.run(play())
 
-
-def test_a_run_gets_what_the_same_batch_says_of_each_run_that_it_names(
+async def test_a_run_gets_what_the_same_batch_says_of_each_run_that_it_names(
     tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also of the one that went before it, where another one has started it, however long a lane takes."""
@@ -50,24 +49,20 @@ def test_a_run_gets_what_the_same_batch_says_of_each_run_that_it_names(
         asyncio.get_running_loop().call_later(0.05, run, lane, *given)
 
     monkeypatch.setattr(LoopLane, "run", run_late)
-
-    async def play() -> None:
-        environment = {"GOVERNANCE_DATABASE_URL": database_url}
-        async with Service(tmp_path, [LABEL, HOLD], environment=environment) as service:
-            for number in range(5):
-                before = {"runId": f"before-{number}", "toolCallId": "c-1", "toolName": "read_secret"}
-                named = {"parentRunId": "some-run", "continuesRunId": before["runId"]}
-                after = {"runId": f"after-{number}", "toolCallId": "c-2", "toolName": "send", **named}
-                batch = [
-                    event(f"{number}-{place}", "tool.called", service.clock.text, fields)
-                    for place, fields in enumerate((before, after))
-                ]
-                answer = await service.call("agent", "POST", "/v1/events/batch", {"events": batch})
-                *_, send = answer.json()["results"]
-                assert send["answer"]["toolCallStatus"] == "awaiting_approval", f"batch {number}"
-                await asyncio.sleep(0.05)
-
-    asyncio.run(play())
+    environment = {"GOVERNANCE_DATABASE_URL": database_url}
+    async with Service(tmp_path, [LABEL, HOLD], environment=environment) as service:
+        for number in range(5):
+            before = {"runId": f"before-{number}", "toolCallId": "c-1", "toolName": "read_secret"}
+            named = {"parentRunId": "some-run", "continuesRunId": before["runId"]}
+            after = {"runId": f"after-{number}", "toolCallId": "c-2", "toolName": "send", **named}
+            batch = [
+                event(f"{number}-{place}", "tool.called", service.clock.text, fields)
+                for place, fields in enumerate((before, after))
+            ]
+            answer = await service.call("agent", "POST", "/v1/events/batch", {"events": batch})
+            *_, send = answer.json()["results"]
+            assert send["answer"]["toolCallStatus"] == "awaiting_approval", f"batch {number}"
+            await asyncio.sleep(0.05)
 
 
 def test_what_is_put_off_keeps_its_place(

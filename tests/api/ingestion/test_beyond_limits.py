@@ -111,22 +111,18 @@ def test_when_there_is_room_again_is_read_for_many_calls_together(
     assert 0 < len(read) <= 4, "one for each commit that the calls took"
 
 
-def test_of_held_calls_each_knows_when_there_is_room_again(tmp_path: Path, database_url: str) -> None:
+async def test_of_held_calls_each_knows_when_there_is_room_again(tmp_path: Path, database_url: str) -> None:
     """Each of them counts, so that of the next one another call must go. Which one is decided next is open:
     they are of different runs."""
     held = MANY | {"action": "require_approval", "rateLimit": {"limit": 300, "windowSeconds": WINDOW}}
-
-    async def play() -> None:
-        environment = {"GOVERNANCE_DATABASE_URL": database_url}
-        async with Service(tmp_path, [held], environment=environment) as service:
-            times = []
-            for number in range(300):
-                times.append(service.clock())
-                await service.call("agent", "POST", "/v1/events", called(number))
-                service.clock.advance(1)
-            events = {"events": [called(number) for number in range(300, 590)]}
-            found = (await service.call("agent", "POST", "/v1/events/batch", events)).json()["results"]
-            free = [each["answer"]["matchedPolicies"][0]["freeAt"] for each in found]
-            assert sorted(free) == [iso(at + WINDOW) for at in times[:290]]
-
-    asyncio.run(play())
+    environment = {"GOVERNANCE_DATABASE_URL": database_url}
+    async with Service(tmp_path, [held], environment=environment) as service:
+        times = []
+        for number in range(300):
+            times.append(service.clock())
+            await service.call("agent", "POST", "/v1/events", called(number))
+            service.clock.advance(1)
+        events = {"events": [called(number) for number in range(300, 590)]}
+        found = (await service.call("agent", "POST", "/v1/events/batch", events)).json()["results"]
+        free = [each["answer"]["matchedPolicies"][0]["freeAt"] for each in found]
+        assert sorted(free) == [iso(at + WINDOW) for at in times[:290]]

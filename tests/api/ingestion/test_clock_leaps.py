@@ -96,30 +96,27 @@ def test_calls_of_a_time_to_come_count_for_one_window_more(tmp_path: Path, datab
     played(tmp_path, database_url, steps)
 
 
-def test_a_grant_of_a_time_to_come_covers_nothing(tmp_path: Path, database_url: str) -> None:
-    async def play() -> None:
-        environment = {"GOVERNANCE_DATABASE_URL": database_url, "GOVERNANCE_TOKEN_SECONDS": "31536000"}
-        async with Service(tmp_path, [HELD], environment=environment) as service:
-            store, writer, clock = service.context.store, service.context.writer, service.clock
+async def test_a_grant_of_a_time_to_come_covers_nothing(tmp_path: Path, database_url: str) -> None:
+    environment = {"GOVERNANCE_DATABASE_URL": database_url, "GOVERNANCE_TOKEN_SECONDS": "31536000"}
+    async with Service(tmp_path, [HELD], environment=environment) as service:
+        store, writer, clock = service.context.store, service.context.writer, service.clock
 
-            async def pay(number: int) -> Any:
-                fields = {"toolCallId": f"c-{number}", "toolName": "pay", "inputPayload": {}}
-                return (await service.report("agent", number, "tool.called", **fields)).json()
+        async def pay(number: int) -> Any:
+            fields = {"toolCallId": f"c-{number}", "toolName": "pay", "inputPayload": {}}
+            return (await service.report("agent", number, "tool.called", **fields)).json()
 
-            clock.advance(10 * DAY)
-            approval_id = (await pay(1))["approvalId"]
-            body = {"grant": {"scope": "agent", "calls": 50, "minutes": 60}}
-            await service.call("reviewer", "POST", f"/v1/approvals/{approval_id}/approve", body)
-            assert (await pay(2))["toolCallStatus"] == "allowed"
-            clock.advance(-30.0)
-            assert (await pay(3))["toolCallStatus"] == "allowed", "the clocks of nodes may be apart"
-            clock.advance(-10 * DAY)
-            assert (await pay(4))["toolCallStatus"] == "awaiting_approval"
-            await pull_back(store, writer, clock())
-            clock.advance(10 * DAY + 60)
-            assert (await pay(5))["toolCallStatus"] == "awaiting_approval", "nobody meant that hour"
-            (grant,) = (await service.call("reviewer", "GET", "/v1/grants")).json()
-            assert grant["status"] == "revoked" and grant["revokedBy"] == "service"
-            assert store.read_here(verify, store, "default")["valid"]
-
-    asyncio.run(play())
+        clock.advance(10 * DAY)
+        approval_id = (await pay(1))["approvalId"]
+        body = {"grant": {"scope": "agent", "calls": 50, "minutes": 60}}
+        await service.call("reviewer", "POST", f"/v1/approvals/{approval_id}/approve", body)
+        assert (await pay(2))["toolCallStatus"] == "allowed"
+        clock.advance(-30.0)
+        assert (await pay(3))["toolCallStatus"] == "allowed", "the clocks of nodes may be apart"
+        clock.advance(-10 * DAY)
+        assert (await pay(4))["toolCallStatus"] == "awaiting_approval"
+        await pull_back(store, writer, clock())
+        clock.advance(10 * DAY + 60)
+        assert (await pay(5))["toolCallStatus"] == "awaiting_approval", "nobody meant that hour"
+        (grant,) = (await service.call("reviewer", "GET", "/v1/grants")).json()
+        assert grant["status"] == "revoked" and grant["revokedBy"] == "service"
+        assert store.read_here(verify, store, "default")["valid"]

@@ -136,7 +136,7 @@ def _counting(function: Any, made: list[int]) -> Any:
     return call
 
 
-def test_what_is_done_for_stopped_calls_and_sub_runs_counts(
+async def test_what_is_done_for_stopped_calls_and_sub_runs_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted: list[str] = []
@@ -147,16 +147,12 @@ def test_what_is_done_for_stopped_calls_and_sub_runs_counts(
         return original(self, of, begun)
 
     monkeypatch.setattr(Evaluator, "counted", noted)
-
-    async def play() -> None:
-        async with Service(tmp_path, [TARGETS], files=FILES, live=True) as service:
-            plain = await told(service, call(1, "r", "fetch", {}))
-            stopped = await told(service, call(2, "r", "mail", {"to": MALLORIES}))
-            below = await told(service, call(3, "s", "fetch", {}, parentRunId="r"))
-            assert [each["eventId"] for each in (stopped, below)] == list(dict.fromkeys(counted))
-            assert plain["toolCallStatus"] == below["toolCallStatus"] == "allowed"
-
-    asyncio.run(play())
+    async with Service(tmp_path, [TARGETS], files=FILES, live=True) as service:
+        plain = await told(service, call(1, "r", "fetch", {}))
+        stopped = await told(service, call(2, "r", "mail", {"to": MALLORIES}))
+        below = await told(service, call(3, "s", "fetch", {}, parentRunId="r"))
+        assert [each["eventId"] for each in (stopped, below)] == list(dict.fromkeys(counted))
+        assert plain["toolCallStatus"] == below["toolCallStatus"] == "allowed"
 
 
 def test_the_calls_that_a_limit_counts_count_as_time_of_the_key(
@@ -186,41 +182,34 @@ def test_the_calls_that_a_limit_counts_count_as_time_of_the_key(
     assert max(taken, default=0.0) >= 0.05
 
 
-def test_what_a_sub_run_is_handed_on_counts_as_bytes_of_its_key(tmp_path: Path) -> None:
+async def test_what_a_sub_run_is_handed_on_counts_as_bytes_of_its_key(tmp_path: Path) -> None:
     environment = {"GOVERNANCE_KEY_BYTES_PER_DAY": "30000"}
-
-    async def play() -> None:
-        async with Service(tmp_path, [TARGETS], files=FILES, live=True, environment=environment) as service:
-            task = " ".join(f"word{number}" for number in range(1_000))
-            await told(service, sent(1, "run.started", "r", task=task))
-            await told(service, call(2, "s", "fetch", {}, parentRunId="r"))
-            third = call(3, "t", "fetch", {}, parentRunId="r")
-            answer = await service.call("agent", "POST", "/v1/events", third)
-            assert answer.status_code == 429 and "bytes" in answer.json()["detail"]
-
-    asyncio.run(play())
+    async with Service(tmp_path, [TARGETS], files=FILES, live=True, environment=environment) as service:
+        task = " ".join(f"word{number}" for number in range(1_000))
+        await told(service, sent(1, "run.started", "r", task=task))
+        await told(service, call(2, "s", "fetch", {}, parentRunId="r"))
+        third = call(3, "t", "fetch", {}, parentRunId="r")
+        answer = await service.call("agent", "POST", "/v1/events", third)
+        assert answer.status_code == 429 and "bytes" in answer.json()["detail"]
 
 
-def test_a_key_rests_for_what_it_has_taken_in_commits_too() -> None:
-    async def play() -> None:
-        time_of = ProcessorTime()
-        turns = Turns("test", 1, time_of)
+async def test_a_key_rests_for_what_it_has_taken_in_commits_too() -> None:
+    time_of = ProcessorTime()
+    turns = Turns("test", 1, time_of)
 
-        async def turn() -> float:
-            """How long after its beginning the rest behind it ends, at the earliest."""
-            paid, begun = turns._paid.get("key"), time.monotonic()
-            await turns.run("key", lambda: None)
-            while turns._paid.get("key") == paid:
-                await asyncio.sleep(0)
-            return turns._rests["key"] - begun
+    async def turn() -> float:
+        """How long after its beginning the rest behind it ends, at the earliest."""
+        paid, begun = turns._paid.get("key"), time.monotonic()
+        await turns.run("key", lambda: None)
+        while turns._paid.get("key") == paid:
+            await asyncio.sleep(0)
+        return turns._rests["key"] - begun
 
-        time_of.took("key", 10.0)
-        await turn()
-        time_of.took("key", 0.05)
-        assert await turn() >= 0.9 * RESTS * 0.05, "but for the microseconds of its first turn"
-        turns.close()
-
-    asyncio.run(play())
+    time_of.took("key", 10.0)
+    await turn()
+    time_of.took("key", 0.05)
+    assert await turn() >= 0.9 * RESTS * 0.05, "but for the microseconds of its first turn"
+    turns.close()
 
 
 TOLD: dict[str, dict[str, Any]] = {

@@ -156,41 +156,39 @@ def test_what_runs_tell_of_themselves_is_read_within_the_time_of_their_key(
     assert sum(read) >= 12
 
 
-def test_whether_a_run_told_much_is_asked_at_less_than_reading_it(tmp_path: Path) -> None:
+async def test_whether_a_run_told_much_is_asked_at_less_than_reading_it(tmp_path: Path) -> None:
     """By SQLite, which goes through a text to know its length, and slowly where it counts characters."""
+    async with Service(tmp_path) as service:
+        for number in range(12):
+            began = {"runId": f"r-{number}", "agentContext": {"aim": "x" * 800_000}}
+            answer = await service.call(
+                "agent", "POST", "/v1/events", event(number, "run.started", AT, began)
+            )
+            assert answer.status_code == 200
 
-    async def play() -> None:
-        async with Service(tmp_path) as service:
-            for number in range(12):
-                began = {"runId": f"r-{number}", "agentContext": {"aim": "x" * 800_000}}
-                answer = await service.call(
-                    "agent", "POST", "/v1/events", event(number, "run.started", AT, began)
+        def seconds(ask: Callable[[], Any]) -> float:
+            begun = time.thread_time()
+            ask()
+            return time.thread_time() - begun
+
+        def ratio(store: Any) -> float:
+            wanted = [("default", f"r-{number}") for number in range(12)]
+            asked, read = (
+                min(seconds(ask) for _ in range(7))
+                for ask in (
+                    lambda: store.found(lookups._RUNS, wanted),
+                    lambda: store.rows("SELECT agent_context FROM runs"),
                 )
-                assert answer.status_code == 200
+            )
+            return asked / read
 
-            def seconds(ask: Callable[[], Any]) -> float:
-                begun = time.thread_time()
-                ask()
-                return time.thread_time() - begun
-
-            def ratio(store: Any) -> float:
-                wanted = [("default", f"r-{number}") for number in range(12)]
-                asked, read = (
-                    min(seconds(ask) for _ in range(7))
-                    for ask in (
-                        lambda: store.found(lookups._RUNS, wanted),
-                        lambda: store.rows("SELECT agent_context FROM runs"),
-                    )
-                )
-                return asked / read
-
-            store = service.context.store
-            assert await store.read(ratio, store) < 1
-
-    asyncio.run(play())
+        store = service.context.store
+        assert await store.read(ratio, store) < 1
 
 
-def test_a_call_that_is_reported_again_leaves_what_its_run_told(tmp_path: Path, database_url: str) -> None:
+async def test_a_call_that_is_reported_again_leaves_what_its_run_told(
+    tmp_path: Path, database_url: str
+) -> None:
     """Also where it names the run that started its own, which has read something meanwhile."""
     label = {"field": "toolName", "operator": "equals", "value": "fetch"}
     policy = {
@@ -206,31 +204,28 @@ def test_a_call_that_is_reported_again_leaves_what_its_run_told(tmp_path: Path, 
         told = {"runId": run, "toolCallId": name, "toolName": tool, "inputPayload": {}}
         return event(number, "tool.called", AT, told | more)
 
-    async def play() -> None:
-        environment = {"GOVERNANCE_DATABASE_URL": database_url}
-        async with Service(tmp_path, [policy], environment=environment) as service:
-            ingestion = service.context.writer.ingest
-            assert isinstance(ingestion, Ingestion)
-            begins = {"runId": "child", "parentRunId": "parent", "agentContext": context}
-            for body in (
-                call(1, "parent", "p-1", "look"),
-                event(2, "run.started", AT, begins),
-                call(3, "child", "c-1", "look", parentRunId="parent"),
-                call(4, "parent", "p-2", "fetch"),
-                call(5, "child", "c-1", "look", parentRunId="parent"),
-                call(6, "child", "c-2", "look", parentRunId="parent"),
-            ):
-                ingestion._known_runs.forget()
-                answer = await service.call("agent", "POST", "/v1/events", body)
-                assert answer.status_code == 200, answer.text
-            run = (await service.call("agent", "GET", "/v1/runs/child")).json()
-            assert run["asserted"]["agentContext"] == context
-            assert run["labels"] == ["web"]
-
-    asyncio.run(play())
+    environment = {"GOVERNANCE_DATABASE_URL": database_url}
+    async with Service(tmp_path, [policy], environment=environment) as service:
+        ingestion = service.context.writer.ingest
+        assert isinstance(ingestion, Ingestion)
+        begins = {"runId": "child", "parentRunId": "parent", "agentContext": context}
+        for body in (
+            call(1, "parent", "p-1", "look"),
+            event(2, "run.started", AT, begins),
+            call(3, "child", "c-1", "look", parentRunId="parent"),
+            call(4, "parent", "p-2", "fetch"),
+            call(5, "child", "c-1", "look", parentRunId="parent"),
+            call(6, "child", "c-2", "look", parentRunId="parent"),
+        ):
+            ingestion._known_runs.forget()
+            answer = await service.call("agent", "POST", "/v1/events", body)
+            assert answer.status_code == 200, answer.text
+        run = (await service.call("agent", "GET", "/v1/runs/child")).json()
+        assert run["asserted"]["agentContext"] == context
+        assert run["labels"] == ["web"]
 
 
-def test_calls_that_are_reported_again_cost_little_more_than_new_ones(tmp_path: Path) -> None:
+async def test_calls_that_are_reported_again_cost_little_more_than_new_ones(tmp_path: Path) -> None:
     def batch(name: str, count: int = 400) -> dict[str, Any]:
         fields = {"runId": "r", "toolName": "look", "inputPayload": {}}
         calls = [{**fields, "toolCallId": f"c-{number}"} for number in range(count)]
@@ -241,17 +236,14 @@ def test_calls_that_are_reported_again_cost_little_more_than_new_ones(tmp_path: 
             ]
         }
 
-    async def play() -> None:
-        async with Service(tmp_path) as service:
+    async with Service(tmp_path) as service:
 
-            async def seconds(name: str) -> float:
-                begun = time.process_time()
-                answer = await service.call("agent", "POST", "/v1/events/batch", batch(name))
-                took = time.process_time() - begun
-                assert {each["status"] for each in answer.json()["results"]} == {200}, answer.text
-                return took
+        async def seconds(name: str) -> float:
+            begun = time.process_time()
+            answer = await service.call("agent", "POST", "/v1/events/batch", batch(name))
+            took = time.process_time() - begun
+            assert {each["status"] for each in answer.json()["results"]} == {200}, answer.text
+            return took
 
-            new = await seconds("new")
-            assert min([await seconds(f"again-{number}") for number in range(3)]) < 8 * new
-
-    asyncio.run(play())
+        new = await seconds("new")
+        assert min([await seconds(f"again-{number}") for number in range(3)]) < 8 * new

@@ -16,7 +16,9 @@ from tests.api.ingestion.test_flow import HOLD, LABEL
 from tests.harness.application import Service
 
 
-def test_facts_of_before_a_label_do_not_hide_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_facts_of_before_a_label_do_not_hide_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begun, labelled = threading.Event(), threading.Event()
     facts_of_run = known_runs.facts_of_run
 
@@ -27,29 +29,26 @@ def test_facts_of_before_a_label_do_not_hide_it(tmp_path: Path, monkeypatch: pyt
             assert labelled.wait(60)
         return facts
 
-    async def play() -> None:
-        async with Service(tmp_path, [LABEL, HOLD]) as service:
+    async with Service(tmp_path, [LABEL, HOLD]) as service:
 
-            async def call(number: int, tool: str, **payload: Any) -> str:
-                about = {"toolCallId": f"c{number}", "toolName": tool, "inputPayload": payload}
-                answer = await service.report("agent", number, "tool.called", runId="r", **about)
-                status: str = answer.json()["toolCallStatus"]
-                return status
+        async def call(number: int, tool: str, **payload: Any) -> str:
+            about = {"toolCallId": f"c{number}", "toolName": tool, "inputPayload": payload}
+            answer = await service.report("agent", number, "tool.called", runId="r", **about)
+            status: str = answer.json()["toolCallStatus"]
+            return status
 
-            await service.report("agent", 0, "run.started", runId="r", task="sum up")
-            # Somebody else writes a record, so that the run is read again, by what asks no policy.
-            await service.context.writer.write(lambda transaction: transaction.audit("default", "user.login"))
-            await service.report("agent", 1, "custom.hello", runId="r")
-            monkeypatch.setattr(known_runs, "facts_of_run", slowly)
-            large = asyncio.create_task(call(2, "note", text="x" * 20_000))
-            while not begun.is_set():
-                await asyncio.sleep(0.001)
-            assert await call(3, "read_secret") == "allowed"
-            labelled.set()
-            assert await large == "allowed"
-            assert await call(4, "send") == "awaiting_approval"
-
-    asyncio.run(play())
+        await service.report("agent", 0, "run.started", runId="r", task="sum up")
+        # Somebody else writes a record, so that the run is read again, by what asks no policy.
+        await service.context.writer.write(lambda transaction: transaction.audit("default", "user.login"))
+        await service.report("agent", 1, "custom.hello", runId="r")
+        monkeypatch.setattr(known_runs, "facts_of_run", slowly)
+        large = asyncio.create_task(call(2, "note", text="x" * 20_000))
+        while not begun.is_set():
+            await asyncio.sleep(0.001)
+        assert await call(3, "read_secret") == "allowed"
+        labelled.set()
+        assert await large == "allowed"
+        assert await call(4, "send") == "awaiting_approval"
 
 
 class _Interrupted(KnownRun):

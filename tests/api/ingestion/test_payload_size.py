@@ -60,18 +60,15 @@ def test_many_values_and_long_results_are_fine(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "number", ["12345678901234567890.0", "1.00000000000000001", "0.12345678901234567891e3"]
 )
-def test_digits_that_a_number_cannot_keep_are_refused(tmp_path: Path, number: str) -> None:
-    async def play() -> None:
-        async with Service(tmp_path, [HOLD]) as service:
-            fields = {"toolCallId": "c", "toolName": "look", "inputPayload": {"account": "DIGITS"}}
-            sent = event("1", "tool.called", service.clock.text, fields)
-            raw = json.dumps(sent).replace('"DIGITS"', number)
-            answer = await service.call("agent", "POST", "/v1/events", raw=raw)
-            assert (answer.status_code, answer.json()["code"]) == (422, "validation_failed")
-            for exact in ("12345678901234567890", "0.1", "12000.50", '"12345678901234567890.0"', "1e300"):
-                fields["toolCallId"] = exact
-                sent = event(exact, "tool.called", service.clock.text, fields)
-                raw = json.dumps(sent).replace('"DIGITS"', exact)
-                assert (await service.call("agent", "POST", "/v1/events", raw=raw)).status_code == 200
-
-    asyncio.run(play())
+async def test_digits_that_a_number_cannot_keep_are_refused(tmp_path: Path, number: str) -> None:
+    async with Service(tmp_path, [HOLD]) as service:
+        fields = {"toolCallId": "c", "toolName": "look", "inputPayload": {"account": "DIGITS"}}
+        sent = event("1", "tool.called", service.clock.text, fields)
+        raw = json.dumps(sent).replace('"DIGITS"', number)
+        answer = await service.call("agent", "POST", "/v1/events", raw=raw)
+        assert (answer.status_code, answer.json()["code"]) == (422, "validation_failed")
+        for exact in ("12345678901234567890", "0.1", "12000.50", '"12345678901234567890.0"', "1e300"):
+            fields["toolCallId"] = exact
+            sent = event(exact, "tool.called", service.clock.text, fields)
+            raw = json.dumps(sent).replace('"DIGITS"', exact)
+            assert (await service.call("agent", "POST", "/v1/events", raw=raw)).status_code == 200

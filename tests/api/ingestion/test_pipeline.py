@@ -99,7 +99,7 @@ WARN = {
 SHADOW = {**WARN, "name": "Shadow", "mode": "shadow"}
 
 
-def test_an_answer_that_its_call_tells_is_kept_once(tmp_path: Path) -> None:
+async def test_an_answer_that_its_call_tells_is_kept_once(tmp_path: Path) -> None:
     tools = ("mail", "wire", "pay", "halted")
 
     async def report(service: Service, number: int, tool: str) -> Any:
@@ -142,11 +142,8 @@ def test_an_answer_that_its_call_tells_is_kept_once(tmp_path: Path) -> None:
         lost = await report(service, 2, "wire")
         assert (lost.status_code, lost.json()["code"]) == (409, "event_id_conflict")
 
-    async def play() -> None:
-        async with Service(tmp_path, [BLOCK, ASK, WARN, SHADOW]) as service:
-            await steps(service)
-
-    asyncio.run(play())
+    async with Service(tmp_path, [BLOCK, ASK, WARN, SHADOW]) as service:
+        await steps(service)
 
 
 def test_one_repetition_among_many_new_events_spoils_none(tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def test_nor_to_the_same_user_with_other_claims(tmp_path: Path) -> None:
     played(tmp_path, steps)
 
 
-def test_an_approval_for_a_user_is_not_handed_out_to_a_hook_without_one(tmp_path: Path) -> None:
+async def test_an_approval_for_a_user_is_not_handed_out_to_a_hook_without_one(tmp_path: Path) -> None:
     hold = {
         "name": "Ask first",
         "action": "require_approval",
@@ -146,28 +146,24 @@ def test_an_approval_for_a_user_is_not_handed_out_to_a_hook_without_one(tmp_path
             {"field": "user.id", "operator": "exists"},
         ],
     }
-
-    async def play() -> None:
-        async with Service(tmp_path, [ALICE_ONLY, hold]) as service:
-            rule = {"name": "Acme", "userToken": {"algorithm": "HS256", "key": SECRET}}
-            assert (await service.call("admin", "PUT", "/v1/organisation", rule)).status_code == 200
-            claims = {"sub": "alice", "exp": int(service.clock()) + 600}
-            token = jwt.encode(claims, SECRET, algorithm="HS256")
-            wipe = {"toolCallId": "c-1", "toolName": "wipe", "inputPayload": {"disk": 1}}
-            held = await service.report("agent", 1, "tool.called", **wipe, userToken=token)
-            path = f"/v1/approvals/{held.json()['approvalId']}/approve"
-            assert (await service.call("reviewer", "POST", path)).status_code == 200
-            body = {
-                "session_id": "run-1",
-                "hook_event_name": "PreToolUse",
-                "tool_name": "wipe",
-                "tool_input": {"disk": 1},
-                "tool_use_id": "t-1",
-            }
-            answer = await service.call("agent", "POST", "/v1/hooks/claude-code?agentId=mailer", body)
-            assert answer.headers["Governance-Outcome"] == "blocked", answer.text
-
-    asyncio.run(play())
+    async with Service(tmp_path, [ALICE_ONLY, hold]) as service:
+        rule = {"name": "Acme", "userToken": {"algorithm": "HS256", "key": SECRET}}
+        assert (await service.call("admin", "PUT", "/v1/organisation", rule)).status_code == 200
+        claims = {"sub": "alice", "exp": int(service.clock()) + 600}
+        token = jwt.encode(claims, SECRET, algorithm="HS256")
+        wipe = {"toolCallId": "c-1", "toolName": "wipe", "inputPayload": {"disk": 1}}
+        held = await service.report("agent", 1, "tool.called", **wipe, userToken=token)
+        path = f"/v1/approvals/{held.json()['approvalId']}/approve"
+        assert (await service.call("reviewer", "POST", path)).status_code == 200
+        body = {
+            "session_id": "run-1",
+            "hook_event_name": "PreToolUse",
+            "tool_name": "wipe",
+            "tool_input": {"disk": 1},
+            "tool_use_id": "t-1",
+        }
+        answer = await service.call("agent", "POST", "/v1/hooks/claude-code?agentId=mailer", body)
+        assert answer.headers["Governance-Outcome"] == "blocked", answer.text
 
 
 def test_a_token_under_an_escaped_key_is_not_stored(tmp_path: Path) -> None:

@@ -59,73 +59,60 @@ def test_keys_take_turns() -> None:
     assert done.index("few-2") <= 7 and len(done) == 23
 
 
-def test_one_key_has_one_turn_at_a_time_and_a_rest_of_it_holds_up_no_other() -> None:
+async def test_one_key_has_one_turn_at_a_time_and_a_rest_of_it_holds_up_no_other() -> None:
     """Of two threads one stays free for other keys; a key whose time is spent rests alone."""
-
-    async def play() -> None:
-        time_of = ProcessorTime()
-        turns = Turns("test", 2, time_of)
-        go = threading.Event()
-        many = [asyncio.create_task(turns.run("many", lambda: go.wait(5))) for _ in range(9)]
-        await asyncio.sleep(0.02)
-        assert await asyncio.wait_for(turns.run("few", lambda: 1), 3) == 1
-        go.set()
-        await asyncio.gather(*many)
-        time_of.took("many", 1.0)
-        turns._rests["many"] = time.monotonic() + 60
-        late = asyncio.create_task(turns.run("many", lambda: 2))
-        assert await asyncio.wait_for(turns.run("few", lambda: 1), 3) == 1
-        assert not late.done()
-        turns.close()
-        assert late.cancelled() or await asyncio.gather(late, return_exceptions=True)
-
-    asyncio.run(play())
+    time_of = ProcessorTime()
+    turns = Turns("test", 2, time_of)
+    go = threading.Event()
+    many = [asyncio.create_task(turns.run("many", lambda: go.wait(5))) for _ in range(9)]
+    await asyncio.sleep(0.02)
+    assert await asyncio.wait_for(turns.run("few", lambda: 1), 3) == 1
+    go.set()
+    await asyncio.gather(*many)
+    time_of.took("many", 1.0)
+    turns._rests["many"] = time.monotonic() + 60
+    late = asyncio.create_task(turns.run("many", lambda: 2))
+    assert await asyncio.wait_for(turns.run("few", lambda: 1), 3) == 1
+    assert not late.done()
+    turns.close()
+    assert late.cancelled() or await asyncio.gather(late, return_exceptions=True)
 
 
-def test_one_key_waits_with_so_many() -> None:
-    async def play() -> None:
-        go = threading.Event()
-        turns = Turns("test", 1, ProcessorTime(), most_of_a_key=5)
-        tasks = [asyncio.create_task(turns.run("many", lambda: go.wait(5) and None)) for _ in range(20)]
-        await asyncio.sleep(0.05)
-        go.set()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-        refused = [each for each in results if isinstance(each, OverQuota)]
-        assert 14 <= len(refused) <= 15 and results.count(None) == 20 - len(refused)
-        turns.close()
-
-    asyncio.run(play())
+async def test_one_key_waits_with_so_many() -> None:
+    go = threading.Event()
+    turns = Turns("test", 1, ProcessorTime(), most_of_a_key=5)
+    tasks = [asyncio.create_task(turns.run("many", lambda: go.wait(5) and None)) for _ in range(20)]
+    await asyncio.sleep(0.05)
+    go.set()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    refused = [each for each in results if isinstance(each, OverQuota)]
+    assert 14 <= len(refused) <= 15 and results.count(None) == 20 - len(refused)
+    turns.close()
 
 
-def test_work_of_one_name_is_done_once_for_all_who_wait() -> None:
-    async def play() -> None:
-        go = threading.Event()
-        turns = Turns("test", 1, ProcessorTime(), most_of_a_key=2)
-        first = asyncio.create_task(turns.run("key", lambda: go.wait(5)))
-        await asyncio.sleep(0.05)
-        counted = itertools.count(1)
-        same = [asyncio.create_task(turns.run("key", lambda: next(counted), name="run")) for _ in range(50)]
-        await asyncio.sleep(0.05)
-        same[0].cancel()
-        go.set()
-        await first
-        assert await asyncio.gather(*same[1:]) == [1] * 49
-        # What has begun may have read too early for whoever comes later.
-        assert await turns.run("key", lambda: next(counted), name="run") == 2
-        turns.close()
-
-    asyncio.run(play())
+async def test_work_of_one_name_is_done_once_for_all_who_wait() -> None:
+    go = threading.Event()
+    turns = Turns("test", 1, ProcessorTime(), most_of_a_key=2)
+    first = asyncio.create_task(turns.run("key", lambda: go.wait(5)))
+    await asyncio.sleep(0.05)
+    counted = itertools.count(1)
+    same = [asyncio.create_task(turns.run("key", lambda: next(counted), name="run")) for _ in range(50)]
+    await asyncio.sleep(0.05)
+    same[0].cancel()
+    go.set()
+    await first
+    assert await asyncio.gather(*same[1:]) == [1] * 49
+    # What has begun may have read too early for whoever comes later.
+    assert await turns.run("key", lambda: next(counted), name="run") == 2
+    turns.close()
 
 
-def test_what_fails_in_its_turn_fails_for_who_waits() -> None:
-    async def play() -> None:
-        turns = Turns("test", 1, ProcessorTime())
-        with pytest.raises(ZeroDivisionError):
-            await turns.run("key", lambda: 1 / 0)
-        assert await turns.run("key", lambda: 1) == 1
-        turns.close()
-
-    asyncio.run(play())
+async def test_what_fails_in_its_turn_fails_for_who_waits() -> None:
+    turns = Turns("test", 1, ProcessorTime())
+    with pytest.raises(ZeroDivisionError):
+        await turns.run("key", lambda: 1 / 0)
+    assert await turns.run("key", lambda: 1) == 1
+    turns.close()
 
 
 def test_a_key_is_dear_until_its_time_is_paid_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,30 +134,26 @@ def test_a_key_is_dear_until_its_time_is_paid_off(monkeypatch: pytest.MonkeyPatc
     assert not any(spent.is_spent(key) for key in "abc")
 
 
-def test_waiting_makes_no_key_dear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waiting_makes_no_key_dear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that is busy with other things must not slow those who send cheap calls; dear ones are told
     by the processor's time, also small ones that came with others."""
+    async with Service(tmp_path, [DEAR]) as service:
+        spent = service.context.intake.processor_time._even
+        ingestion = service.context.writer.ingest
+        assert isinstance(ingestion, Ingestion)
+        evaluate = ingestion.evaluator.evaluate
 
-    async def play() -> None:
-        async with Service(tmp_path, [DEAR]) as service:
-            spent = service.context.intake.processor_time._even
-            ingestion = service.context.writer.ingest
-            assert isinstance(ingestion, Ingestion)
-            evaluate = ingestion.evaluator.evaluate
+        def slowly(each: Incoming) -> None:
+            time.sleep(0.03)
+            evaluate(each)
 
-            def slowly(each: Incoming) -> None:
-                time.sleep(0.03)
-                evaluate(each)
-
-            with monkeypatch.context() as patched:
-                patched.setattr(ingestion.evaluator, "evaluate", slowly)
-                answer = await service.call("agent", "POST", "/v1/events", call(1, {}))
-            assert answer.status_code == 200 and max(spent.values(), default=0.0) < time.monotonic() + 0.02
-            spent.clear()
-            await service.call("agent", "POST", "/v1/events", call(2, {"l": list(range(900))}))
-            assert spent
-
-    asyncio.run(play())
+        with monkeypatch.context() as patched:
+            patched.setattr(ingestion.evaluator, "evaluate", slowly)
+            answer = await service.call("agent", "POST", "/v1/events", call(1, {}))
+        assert answer.status_code == 200 and max(spent.values(), default=0.0) < time.monotonic() + 0.02
+        spent.clear()
+        await service.call("agent", "POST", "/v1/events", call(2, {"l": list(range(900))}))
+        assert spent
 
 
 def call(number: int, payload: dict[str, Any], tool: str = "lists") -> dict[str, Any]:
@@ -178,98 +161,87 @@ def call(number: int, payload: dict[str, Any], tool: str = "lists") -> dict[str,
     return event(number, "tool.called", "2026-01-31T09:30:00Z", fields)
 
 
-def test_dear_calls_are_checked_and_evaluated_in_turn_only(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with Service(tmp_path, [DEAR]) as service:
-            ruleset = service.context.live.ruleset("default")
-            where: list[str] = []
-            ask = type(ruleset).evaluate
+async def test_dear_calls_are_checked_and_evaluated_in_turn_only(tmp_path: Path) -> None:
+    async with Service(tmp_path, [DEAR]) as service:
+        ruleset = service.context.live.ruleset("default")
+        where: list[str] = []
+        ask = type(ruleset).evaluate
 
-            def noted(self: Ruleset, each: ToolCall) -> Evaluation:
-                where.append(threading.current_thread().name)
-                return ask(self, each)
+        def noted(self: Ruleset, each: ToolCall) -> Evaluation:
+            where.append(threading.current_thread().name)
+            return ask(self, each)
 
-            with pytest.MonkeyPatch.context() as patched:
-                patched.setattr(Ruleset, "evaluate", noted)
-                large = {"l": list(range(9_000))}
-                answer = await service.call("agent", "POST", "/v1/events", call(1, large))
-                assert answer.json()["toolCallStatus"] == "blocked", answer.text
-                # When its time is spent, small calls of this key too, and those of a batch in their order.
-                key_id = service.callers["agent"].key_id
-                service.context.intake.processor_time.took(key_id, 9.0)
-                batch = [call(2, {"l": [1]}), call(3, large), call(4, {"l": [1]})]
-                answer = await service.call("agent", "POST", "/v1/events/batch", {"events": batch})
-                statuses = [each["answer"]["toolCallStatus"] for each in answer.json()["results"]]
-                assert statuses == ["blocked"] * 3
-                assert where == ["turns-0"] * 4
-
-    asyncio.run(play())
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Ruleset, "evaluate", noted)
+            large = {"l": list(range(9_000))}
+            answer = await service.call("agent", "POST", "/v1/events", call(1, large))
+            assert answer.json()["toolCallStatus"] == "blocked", answer.text
+            # When its time is spent, small calls of this key too, and those of a batch in their order.
+            key_id = service.callers["agent"].key_id
+            service.context.intake.processor_time.took(key_id, 9.0)
+            batch = [call(2, {"l": [1]}), call(3, large), call(4, {"l": [1]})]
+            answer = await service.call("agent", "POST", "/v1/events/batch", {"events": batch})
+            statuses = [each["answer"]["toolCallStatus"] for each in answer.json()["results"]]
+            assert statuses == ["blocked"] * 3
+            assert where == ["turns-0"] * 4
 
 
-def test_a_commit_takes_so_much_of_one_key_and_the_rest_comes_again(tmp_path: Path) -> None:
+async def test_a_commit_takes_so_much_of_one_key_and_the_rest_comes_again(tmp_path: Path) -> None:
     """Calls just short of what makes one dear: those of one group do not stand before another key's."""
+    async with Service(tmp_path, [DEAR]) as service:
+        writer, ingestion = service.context.writer, service.context.writer.ingest
+        assert isinstance(ingestion, Ingestion)
+        sizes: list[int] = []
+        apply = ingestion.apply
 
-    async def play() -> None:
-        async with Service(tmp_path, [DEAR]) as service:
-            writer, ingestion = service.context.writer, service.context.writer.ingest
-            assert isinstance(ingestion, Ingestion)
-            sizes: list[int] = []
-            apply = ingestion.apply
+        def noted(transaction: Any, events: Any, **how: Any) -> Any:
+            answers = apply(transaction, events, **how)
+            sizes.append(sum(not isinstance(each, PutOff) for each in answers))
+            return answers
 
-            def noted(transaction: Any, events: Any, **how: Any) -> Any:
-                answers = apply(transaction, events, **how)
-                sizes.append(sum(not isinstance(each, PutOff) for each in answers))
-                return answers
-
-            ingestion.apply = noted  # type: ignore[method-assign]
-            writer.writing.acquire()  # so that they make one group
-            try:
-                tasks = [
-                    asyncio.create_task(
-                        service.call("agent", "POST", "/v1/events", call(n, {"l": list(range(500))}))
-                    )
-                    for n in range(60)
-                ]
-                await asyncio.sleep(0.3)
-            finally:
-                writer.writing.release()
-            writer.arrivals._waits = False
-            writer.arrivals._look()
-            answers = await asyncio.gather(*tasks)
-            assert [answer.json()["toolCallStatus"] for answer in answers] == ["blocked"] * 60
-            assert max(sizes) < 30 and sum(sizes) == 60
-            found = await service.call("viewer", "GET", "/v1/runs")
-            assert found.json()[0]["toolCallCounts"]["blocked"] == 60
-
-    asyncio.run(play())
+        ingestion.apply = noted  # type: ignore[method-assign]
+        writer.writing.acquire()  # so that they make one group
+        try:
+            tasks = [
+                asyncio.create_task(
+                    service.call("agent", "POST", "/v1/events", call(n, {"l": list(range(500))}))
+                )
+                for n in range(60)
+            ]
+            await asyncio.sleep(0.3)
+        finally:
+            writer.writing.release()
+        writer.arrivals._waits = False
+        writer.arrivals._look()
+        answers = await asyncio.gather(*tasks)
+        assert [answer.json()["toolCallStatus"] for answer in answers] == ["blocked"] * 60
+        assert max(sizes) < 30 and sum(sizes) == 60
+        found = await service.call("viewer", "GET", "/v1/runs")
+        assert found.json()[0]["toolCallCounts"]["blocked"] == 60
 
 
-def test_what_a_batch_says_of_its_run_is_known_when_its_calls_are_evaluated(tmp_path: Path) -> None:
+async def test_what_a_batch_says_of_its_run_is_known_when_its_calls_are_evaluated(tmp_path: Path) -> None:
     policy = {
         "name": "Theft",
         "action": "block",
         "matchConditions": [{"field": "run.task", "operator": "equals", "value": "steal"}],
     }
+    async with Service(tmp_path, [policy]) as service:
+        asked: list[int] = []
+        ask = Ruleset.evaluate
 
-    async def play() -> None:
-        async with Service(tmp_path, [policy]) as service:
-            asked: list[int] = []
-            ask = Ruleset.evaluate
+        def counted(self: Ruleset, each: ToolCall) -> Evaluation:
+            asked.append(1)
+            return ask(self, each)
 
-            def counted(self: Ruleset, each: ToolCall) -> Evaluation:
-                asked.append(1)
-                return ask(self, each)
-
-            started = event(0, "run.started", "2026-01-31T09:30:00Z", {"task": "steal"})
-            batch = [started, *(call(n, {}) for n in range(1, 30))]
-            with pytest.MonkeyPatch.context() as patched:
-                patched.setattr(Ruleset, "evaluate", counted)
-                answer = await service.call("agent", "POST", "/v1/events/batch", {"events": batch})
-            statuses = [each["answer"].get("toolCallStatus") for each in answer.json()["results"]]
-            assert statuses == [None] + ["blocked"] * 29
-            assert len(asked) == 29, "none is evaluated again while the lock is held"
-
-    asyncio.run(play())
+        started = event(0, "run.started", "2026-01-31T09:30:00Z", {"task": "steal"})
+        batch = [started, *(call(n, {}) for n in range(1, 30))]
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Ruleset, "evaluate", counted)
+            answer = await service.call("agent", "POST", "/v1/events/batch", {"events": batch})
+        statuses = [each["answer"].get("toolCallStatus") for each in answer.json()["results"]]
+        assert statuses == [None] + ["blocked"] * 29
+        assert len(asked) == 29, "none is evaluated again while the lock is held"
 
 
 def test_a_batch_of_mistakes_lets_the_loop_go_on_and_is_told_in_bounds(
@@ -311,42 +283,35 @@ def test_a_batch_of_mistakes_lets_the_loop_go_on_and_is_told_in_bounds(
     asyncio.run(play())
 
 
-def test_mistakes_count_in_the_quota(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with Service(tmp_path, environment={"GOVERNANCE_KEY_EVENTS_PER_MINUTE": "20"}) as service:
-            answer = await service.call("agent", "POST", "/v1/events/batch", {"events": [{}] * 40})
-            statuses = [each["status"] for each in answer.json()["results"]]
-            assert statuses[:20] == [422] * 20 and statuses.count(429) >= 10
-            assert (await service.call("agent", "GET", "/v1/runs")).status_code == 429
-            assert (await service.call("viewer", "GET", "/v1/runs")).status_code == 200
-
-    asyncio.run(play())
+async def test_mistakes_count_in_the_quota(tmp_path: Path) -> None:
+    async with Service(tmp_path, environment={"GOVERNANCE_KEY_EVENTS_PER_MINUTE": "20"}) as service:
+        answer = await service.call("agent", "POST", "/v1/events/batch", {"events": [{}] * 40})
+        statuses = [each["status"] for each in answer.json()["results"]]
+        assert statuses[:20] == [422] * 20 and statuses.count(429) >= 10
+        assert (await service.call("agent", "GET", "/v1/runs")).status_code == 429
+        assert (await service.call("viewer", "GET", "/v1/runs")).status_code == 200
 
 
-def test_large_bodies_of_any_type_are_read_in_turn(tmp_path: Path) -> None:
+async def test_large_bodies_of_any_type_are_read_in_turn(tmp_path: Path) -> None:
     wide = "[" + ",".join(["[" * 40 + "]" * 40] * 9_000) + "]"
     digits = "[" + ",".join(["9" * 4_000] * 19) + "]"
+    async with Service(tmp_path) as service:
+        where: set[str] = set()
+        read = validation.read_event
 
-    async def play() -> None:
-        async with Service(tmp_path) as service:
-            where: set[str] = set()
-            read = validation.read_event
+        def noted(raw: bytes, **how: Any) -> Any:
+            where.add(threading.current_thread().name)
+            return read(raw, **how)
 
-            def noted(raw: bytes, **how: Any) -> Any:
-                where.add(threading.current_thread().name)
-                return read(raw, **how)
-
-            with pytest.MonkeyPatch.context() as patched:
-                patched.setattr(validation, "read_event", noted)
-                for number, text in enumerate((wide, digits)):
-                    body = event(number, "custom.a", "2026-01-31T09:30:00Z", {"x": 1})
-                    raw = json.dumps(body).replace('"x": 1', f'"x": {text}')
-                    answer = await service.call("agent", "POST", "/v1/events", raw=raw)
-                    assert answer.status_code == 422, answer.text
-                    assert answer.json()["errors"][0]["pointer"] == "/metadata"
-            assert where == {"turns-0"}
-
-    asyncio.run(play())
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(validation, "read_event", noted)
+            for number, text in enumerate((wide, digits)):
+                body = event(number, "custom.a", "2026-01-31T09:30:00Z", {"x": 1})
+                raw = json.dumps(body).replace('"x": 1', f'"x": {text}')
+                answer = await service.call("agent", "POST", "/v1/events", raw=raw)
+                assert answer.status_code == 422, answer.text
+                assert answer.json()["errors"][0]["pointer"] == "/metadata"
+        assert where == {"turns-0"}
 
 
 def test_buckets_empty_steadily() -> None:
@@ -372,20 +337,15 @@ def test_buckets_empty_steadily() -> None:
 @pytest.mark.parametrize(
     "environment", [{"GOVERNANCE_KEY_EVENTS_PER_MINUTE": "3"}, {"GOVERNANCE_KEY_BYTES_PER_DAY": "1000"}]
 )
-def test_a_key_beyond_its_quota_is_429(environment: dict[str, str], tmp_path: Path) -> None:
-    async def play() -> None:
-        async with Service(tmp_path, environment=environment) as service:
-            answers = [
-                await service.call("agent", "POST", "/v1/events", call(number, {})) for number in range(6)
-            ]
-            assert {answer.status_code for answer in answers[:3]} == {200}
-            refused = answers[-1]
-            check_shape("POST", "/v1/events", refused)
-            assert refused.status_code == 429 and refused.json()["code"] == "rate_limited"
-            assert int(refused.headers["retry-after"]) >= 1
-            batch = {"events": [call(7, {})]}
-            answer = await service.call("agent", "POST", "/v1/events/batch", batch)
-            assert answer.json()["results"][0]["status"] == 429
-            assert (await service.call("viewer", "GET", "/v1/runs")).status_code == 200
-
-    asyncio.run(play())
+async def test_a_key_beyond_its_quota_is_429(environment: dict[str, str], tmp_path: Path) -> None:
+    async with Service(tmp_path, environment=environment) as service:
+        answers = [await service.call("agent", "POST", "/v1/events", call(number, {})) for number in range(6)]
+        assert {answer.status_code for answer in answers[:3]} == {200}
+        refused = answers[-1]
+        check_shape("POST", "/v1/events", refused)
+        assert refused.status_code == 429 and refused.json()["code"] == "rate_limited"
+        assert int(refused.headers["retry-after"]) >= 1
+        batch = {"events": [call(7, {})]}
+        answer = await service.call("agent", "POST", "/v1/events/batch", batch)
+        assert answer.json()["results"][0]["status"] == 429
+        assert (await service.call("viewer", "GET", "/v1/runs")).status_code == 200

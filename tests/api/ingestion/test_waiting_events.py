@@ -19,24 +19,20 @@ def batch(name: str, count: int) -> dict[str, Any]:
     return {"events": [event(f"{name}-{n}", "custom.note", AT, {"runId": name}) for n in range(count)]}
 
 
-def test_one_key_has_a_bounded_number_of_events_waiting(
+async def test_one_key_has_a_bounded_number_of_events_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("api.ingestion.intake.MOST_OF_A_KEY", MOST)
     monkeypatch.setattr("api.handlers.events.SLICE", 60.0)
-
-    async def play() -> None:
-        async with Service(tmp_path, []) as running:
-            for name in ("run-1", "run-2"):  # what was written waits no more
-                answer = await running.call("agent", "POST", "/v1/events/batch", batch(name, 2 * MOST))
-                statuses = [result["status"] for result in answer.json()["results"]]
-                assert statuses == [200] * MOST + [429] * MOST
-                late = answer.json()["results"][-1]["error"]
-                assert late["code"] == "rate_limited" and "wait to be recorded" in late["detail"]
-            while running.context.intake._waiting:
-                await asyncio.sleep(0.01)
-
-    asyncio.run(play())
+    async with Service(tmp_path, []) as running:
+        for name in ("run-1", "run-2"):  # what was written waits no more
+            answer = await running.call("agent", "POST", "/v1/events/batch", batch(name, 2 * MOST))
+            statuses = [result["status"] for result in answer.json()["results"]]
+            assert statuses == [200] * MOST + [429] * MOST
+            late = answer.json()["results"][-1]["error"]
+            assert late["code"] == "rate_limited" and "wait to be recorded" in late["detail"]
+        while running.context.intake._waiting:
+            await asyncio.sleep(0.01)
 
 
 def test_what_others_send_waits_for_few_events_of_a_batch(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness.mcp_proxy import MODERN, Proxy, ScriptedRun, call, elicits, in_loop, tool
+from tests.harness.mcp_proxy import MODERN, Proxy, ScriptedRun, call, elicits, tool
 
 TOOLS = [tool("wire")]
 URL = "https://console.example/approvals?approvalId=apr_1"
@@ -24,20 +24,16 @@ async def handshake(proxy: Proxy, **capabilities: Any) -> None:
 
 @pytest.mark.parametrize("meta", [None, MODERN], ids=["2025-11-25", "2026-07-28"])
 @pytest.mark.parametrize("outcome", ["rejected", "expired", "cancelled", "halted", "unavailable"])
-def test_a_client_that_cannot_ask_waits(meta: Any, outcome: str, tmp_path: Path) -> None:
-    async def told() -> None:
-        run = ScriptedRun("awaiting_approval")
-        async with Proxy(run, TOOLS, pins=tmp_path) as proxy:
-            await proxy.say(call(1, "wire", meta, amount=1))
-            await proxy.until_asked(run)
-            run.later.set_result(outcome)
-            assert await proxy.refusal() == f"To the model: {outcome}."
-            assert await proxy.nothing_reached_the_server()
-
-    asyncio.run(told())
+async def test_a_client_that_cannot_ask_waits(meta: Any, outcome: str, tmp_path: Path) -> None:
+    run = ScriptedRun("awaiting_approval")
+    async with Proxy(run, TOOLS, pins=tmp_path) as proxy:
+        await proxy.say(call(1, "wire", meta, amount=1))
+        await proxy.until_asked(run)
+        run.later.set_result(outcome)
+        assert await proxy.refusal() == f"To the model: {outcome}."
+        assert await proxy.nothing_reached_the_server()
 
 
-@in_loop
 async def test_an_approved_call_goes_on(tmp_path: Path) -> None:
     run = ScriptedRun("awaiting_approval")
     async with Proxy(run, TOOLS, pins=tmp_path) as proxy:
@@ -47,7 +43,6 @@ async def test_an_approved_call_goes_on(tmp_path: Path) -> None:
         assert (await proxy.to_server())["params"] == {"name": "wire", "arguments": {"amount": 1}}
 
 
-@in_loop
 async def test_an_open_call_is_gone_on_with_by_the_same_arguments_once(tmp_path: Path) -> None:
     run = ScriptedRun("awaiting_approval")
     async with Proxy(run, TOOLS, pins=tmp_path, wait=0) as proxy:
@@ -65,7 +60,6 @@ async def test_an_open_call_is_gone_on_with_by_the_same_arguments_once(tmp_path:
     assert len({first, other, anew}) == 3, "an approval lets one call through"
 
 
-@in_loop
 async def test_progress_is_told_to_whoever_wants_it(tmp_path: Path) -> None:
     run = ScriptedRun("awaiting_approval")
     async with Proxy(run, TOOLS, pins=tmp_path) as proxy:
@@ -78,7 +72,6 @@ async def test_progress_is_told_to_whoever_wants_it(tmp_path: Path) -> None:
         await proxy.to_server()
 
 
-@in_loop
 async def test_an_id_is_the_same_however_a_client_writes_it(tmp_path: Path) -> None:
     run = ScriptedRun("awaiting_approval")
     async with Proxy(run, [tool("pay")], pins=tmp_path) as proxy:
@@ -90,7 +83,6 @@ async def test_an_id_is_the_same_however_a_client_writes_it(tmp_path: Path) -> N
         assert (await proxy.to_server())["method"] == "ping", "what is held here is no business of the server"
 
 
-@in_loop
 async def test_a_client_that_cancels_leaves_its_call_open(tmp_path: Path) -> None:
     run = ScriptedRun("awaiting_approval")
     async with Proxy(run, TOOLS, pins=tmp_path) as proxy:
@@ -104,7 +96,6 @@ async def test_a_client_that_cancels_leaves_its_call_open(tmp_path: Path) -> Non
     assert len(set(run.call_ids)) == 1
 
 
-@in_loop
 async def test_a_client_that_goes_away_ends_the_waiting(tmp_path: Path) -> None:
     run = ScriptedRun("awaiting_approval")
     async with Proxy(run, TOOLS, pins=tmp_path) as proxy:
@@ -117,7 +108,6 @@ async def test_a_client_that_goes_away_ends_the_waiting(tmp_path: Path) -> None:
 # ---- up to 2025-11-25: elicitation/create ------------------------------------------------------------------
 
 
-@in_loop
 async def test_the_person_at_the_client_is_told_where_the_reviewer_decides(tmp_path: Path) -> None:
     run = ScriptedRun("awaiting_approval")
     async with Proxy(run, TOOLS, pins=tmp_path) as proxy:
@@ -133,7 +123,6 @@ async def test_the_person_at_the_client_is_told_where_the_reviewer_decides(tmp_p
         assert (await proxy.to_server())["method"] == "tools/call"
 
 
-@in_loop
 async def test_a_server_cannot_answer_what_the_client_is_asked(tmp_path: Path) -> None:
     run = ScriptedRun("awaiting_approval")
     async with Proxy(run, pins=tmp_path, lists=False) as proxy:
@@ -151,46 +140,37 @@ async def test_a_server_cannot_answer_what_the_client_is_asked(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-def test_a_client_that_answers_by_itself_leaves_the_call_waiting(action: str, tmp_path: Path) -> None:
+async def test_a_client_that_answers_by_itself_leaves_the_call_waiting(action: str, tmp_path: Path) -> None:
     """As Claude Code does with `-p` (`cancel`, 15 ms) and Copilot (`decline`, 1 ms)."""
-
-    async def told() -> None:
-        run = ScriptedRun("awaiting_approval")
-        async with Proxy(run, TOOLS, pins=tmp_path) as proxy:
-            await handshake(proxy, elicitation={})
-            await proxy.say(call(1, "wire", amount=1))
-            await proxy.say({"id": (await proxy.to_client())["id"], "result": {"action": action}})
-            assert await proxy.nothing_reached_the_server()
-            run.later.set_result("allowed")
-            assert (await proxy.to_server())["method"] == "tools/call"
-
-    asyncio.run(told())
+    run = ScriptedRun("awaiting_approval")
+    async with Proxy(run, TOOLS, pins=tmp_path) as proxy:
+        await handshake(proxy, elicitation={})
+        await proxy.say(call(1, "wire", amount=1))
+        await proxy.say({"id": (await proxy.to_client())["id"], "result": {"action": action}})
+        assert await proxy.nothing_reached_the_server()
+        run.later.set_result("allowed")
+        assert (await proxy.to_server())["method"] == "tools/call"
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel", "approve", None])
-def test_whoever_does_not_accept_gives_the_call_up(
+async def test_whoever_does_not_accept_gives_the_call_up(
     action: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("api.mcp_proxy.governor.QUICKEST_SECONDS", 0)
-
-    async def told() -> None:
-        run = ScriptedRun("awaiting_approval")
-        async with Proxy(run, TOOLS, pins=tmp_path) as proxy:
-            await handshake(proxy, elicitation={})
-            await proxy.say(call(1, "wire", amount=1))
-            asked = await proxy.to_client()
-            await proxy.say({"id": asked["id"], "result": {"action": action}})
-            assert "did not want to wait" in await proxy.refusal()
-            run.later.set_result("allowed")
-            assert await proxy.nothing_reached_the_server()
-            await proxy.say(call(2, "wire", amount=1))
-            await proxy.until_asked(run, 2)
-        assert len(set(run.call_ids)) == 2, "what was given up is not gone on with"
-
-    asyncio.run(told())
+    run = ScriptedRun("awaiting_approval")
+    async with Proxy(run, TOOLS, pins=tmp_path) as proxy:
+        await handshake(proxy, elicitation={})
+        await proxy.say(call(1, "wire", amount=1))
+        asked = await proxy.to_client()
+        await proxy.say({"id": asked["id"], "result": {"action": action}})
+        assert "did not want to wait" in await proxy.refusal()
+        run.later.set_result("allowed")
+        assert await proxy.nothing_reached_the_server()
+        await proxy.say(call(2, "wire", amount=1))
+        await proxy.until_asked(run, 2)
+    assert len(set(run.call_ids)) == 2, "what was given up is not gone on with"
 
 
-@in_loop
 async def test_a_client_that_fails_to_ask_leaves_the_call_waiting(tmp_path: Path) -> None:
     run = ScriptedRun("awaiting_approval")
     async with Proxy(run, TOOLS, pins=tmp_path) as proxy:
@@ -203,7 +183,6 @@ async def test_a_client_that_fails_to_ask_leaves_the_call_waiting(tmp_path: Path
         assert (await proxy.to_server())["method"] == "tools/call"
 
 
-@in_loop
 async def test_what_was_asked_is_taken_back_when_the_reviewer_has_decided(tmp_path: Path) -> None:
     run = ScriptedRun("awaiting_approval")
     async with Proxy(run, TOOLS, pins=tmp_path) as proxy:
@@ -240,7 +219,6 @@ def answered(id: int, asked: dict[str, Any], action: str, **arguments: Any) -> d
     return made
 
 
-@in_loop
 async def test_a_modern_client_is_asked_and_goes_on_with_the_state(tmp_path: Path) -> None:
     run = ScriptedRun("awaiting_approval")
     async with Proxy(run, TOOLS, pins=tmp_path) as proxy:
@@ -256,7 +234,6 @@ async def test_a_modern_client_is_asked_and_goes_on_with_the_state(tmp_path: Pat
     assert len(set(run.call_ids)) == 1
 
 
-@in_loop
 async def test_a_state_serves_its_own_call_once(tmp_path: Path) -> None:
     run = ScriptedRun("awaiting_approval")
     async with Proxy(run, TOOLS, pins=tmp_path) as proxy:
@@ -274,7 +251,6 @@ async def test_a_state_serves_its_own_call_once(tmp_path: Path) -> None:
         assert await proxy.nothing_reached_the_server()
 
 
-@in_loop
 async def test_a_state_lapses(tmp_path: Path) -> None:
     run = ScriptedRun("awaiting_approval")
     with pytest.MonkeyPatch.context() as patch:
@@ -285,7 +261,6 @@ async def test_a_state_lapses(tmp_path: Path) -> None:
             assert "has lapsed" in await proxy.refusal()
 
 
-@in_loop
 async def test_asking_anew_takes_the_earlier_state_out_of_use(tmp_path: Path) -> None:
     run = ScriptedRun("awaiting_approval")
     async with Proxy(run, TOOLS, pins=tmp_path) as proxy:
@@ -299,7 +274,6 @@ async def test_asking_anew_takes_the_earlier_state_out_of_use(tmp_path: Path) ->
     assert len(set(run.call_ids)) == 1, "one approval"
 
 
-@in_loop
 async def test_a_modern_client_may_give_the_call_up(tmp_path: Path) -> None:
     run = ScriptedRun("awaiting_approval")
     async with Proxy(run, TOOLS, pins=tmp_path) as proxy:

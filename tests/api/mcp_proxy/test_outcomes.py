@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,9 @@ from typing import Any
 import pytest
 
 from api.mcp_proxy import governor
-from tests.harness.mcp_proxy import Proxy, ScriptedRun, call, in_loop, tool
+from tests.harness.mcp_proxy import Proxy, ScriptedRun, call, tool
 
 
-@in_loop
 async def test_outcomes_are_reported_with_the_words_and_without_the_pictures(tmp_path: Path) -> None:
     run = ScriptedRun()
     content: list[Any] = [
@@ -34,7 +32,6 @@ async def test_outcomes_are_reported_with_the_words_and_without_the_pictures(tmp
     assert len(json.dumps(output)) < 300_000
 
 
-@in_loop
 async def test_failures_are_reported_as_such(tmp_path: Path) -> None:
     run = ScriptedRun()
     async with Proxy(run, [tool("echo")], pins=tmp_path) as proxy:
@@ -68,20 +65,16 @@ ERRORS: tuple[dict[str, Any], ...] = (
 
 
 @pytest.mark.parametrize("answer", ERRORS, ids=range(len(ERRORS)))
-def test_all_of_an_error_is_reported(answer: dict[str, Any], tmp_path: Path) -> None:
+async def test_all_of_an_error_is_reported(answer: dict[str, Any], tmp_path: Path) -> None:
     """Some clients show its `data` to their model, or what stands where a result should."""
-
-    async def told() -> None:
-        run = ScriptedRun()
-        async with Proxy(run, [tool("echo")], pins=tmp_path) as proxy:
-            await proxy.say(call(1, "echo"))
-            await proxy.to_server()
-            await proxy.server_says({"id": 1, **answer})
-            assert HIDDEN in (await proxy.line_to_client()).decode()
-        ((_, output),) = run.outcomes
-        assert HIDDEN in output
-
-    asyncio.run(told())
+    run = ScriptedRun()
+    async with Proxy(run, [tool("echo")], pins=tmp_path) as proxy:
+        await proxy.say(call(1, "echo"))
+        await proxy.to_server()
+        await proxy.server_says({"id": 1, **answer})
+        assert HIDDEN in (await proxy.line_to_client()).decode()
+    ((_, output),) = run.outcomes
+    assert HIDDEN in output
 
 
 BEHIND = (
@@ -97,37 +90,33 @@ BEHIND = (
 
 
 @pytest.mark.parametrize("result", BEHIND, ids=range(len(BEHIND)))
-def test_a_server_hides_nothing_behind_what_is_looked_at(result: dict[str, Any], tmp_path: Path) -> None:
+async def test_a_server_hides_nothing_behind_what_is_looked_at(
+    result: dict[str, Any], tmp_path: Path
+) -> None:
     """What its client shows to the model is in the report, where policies look at it."""
-
-    async def told() -> None:
-        run = ScriptedRun()
-        async with Proxy(run, [tool("echo")], pins=tmp_path) as proxy:
-            await proxy.say(call(1, "echo"))
-            await proxy.to_server()
-            await proxy.server_says({"id": 1, "result": result})
-            await proxy.line_to_client()
-        ((_, output),) = run.outcomes
-        assert HIDDEN in (output if isinstance(output, str) else json.dumps(output))
-
-    asyncio.run(told())
+    run = ScriptedRun()
+    async with Proxy(run, [tool("echo")], pins=tmp_path) as proxy:
+        await proxy.say(call(1, "echo"))
+        await proxy.to_server()
+        await proxy.server_says({"id": 1, "result": result})
+        await proxy.line_to_client()
+    ((_, output),) = run.outcomes
+    assert HIDDEN in (output if isinstance(output, str) else json.dumps(output))
 
 
-def test_an_answer_that_cannot_be_told_is_an_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_that_cannot_be_told_is_an_outcome(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As one of so many levels that they can just be read, and not be written any more."""
 
     def told(result: dict[str, Any]) -> dict[str, Any]:
         raise RecursionError
 
     monkeypatch.setattr(governor, "reported", told)
-
-    async def answered() -> None:
-        run = ScriptedRun()
-        async with Proxy(run, [tool("echo")], pins=tmp_path) as proxy:
-            await proxy.say(call(1, "echo"))
-            await proxy.to_server()
-            await proxy.server_says({"id": 1, "result": {"content": []}})
-            assert (await proxy.to_client())["result"] == {"content": []}
-        assert [output for _, output in run.outcomes] == [{"unreadable": "RecursionError"}]
-
-    asyncio.run(answered())
+    run = ScriptedRun()
+    async with Proxy(run, [tool("echo")], pins=tmp_path) as proxy:
+        await proxy.say(call(1, "echo"))
+        await proxy.to_server()
+        await proxy.server_says({"id": 1, "result": {"content": []}})
+        assert (await proxy.to_client())["result"] == {"content": []}
+    assert [output for _, output in run.outcomes] == [{"unreadable": "RecursionError"}]

@@ -176,18 +176,14 @@ def test_what_was_asked_before_the_end_is_answered(service: Served, tmp_path: Pa
         assert proxy.code() == 0
 
 
-def test_the_key_may_stand_in_a_file(service: Served, tmp_path: Path) -> None:
+async def test_the_key_may_stand_in_a_file(service: Served, tmp_path: Path) -> None:
     file = tmp_path / "api-key"
     file.write_text(f"{service.api_key}\n", encoding="utf-8")
     words = proxy_words(tmp_path, "--key-file", str(file), "--", *SERVER)
     without = {name: value for name, value in environment(service).items() if name != "GOVERNANCE_API_KEY"}
     parameters = StdioServerParameters(command=words[0], args=words[1:], env=without, cwd=str(ROOT))
-
-    async def told() -> None:
-        async with Client(parameters) as client:
-            assert text(await client.call_tool("echo", {"text": "é"})) == "é"
-
-    asyncio.run(told())
+    async with Client(parameters) as client:
+        assert text(await client.call_tool("echo", {"text": "é"})) == "é"
 
 
 def test_wrong_usage_starts_nothing(service: Served, tmp_path: Path) -> None:

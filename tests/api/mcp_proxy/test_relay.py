@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from pathlib import Path
 
 import pytest
 
 from api.mcp_proxy.message import UnreadableMessage, read
-from tests.harness.mcp_proxy import MODERN, Proxy, ScriptedRun, call, elicits, in_loop, tool
+from tests.harness.mcp_proxy import MODERN, Proxy, ScriptedRun, call, elicits, tool
 
 FROM_CLIENT = (
     b'{"jsonrpc":"2.0","id":7,"method":"resources/read","params":{"uri":"x:\\u00e9\xc3\xa9"}}',
@@ -27,7 +26,6 @@ FROM_SERVER = (
 )
 
 
-@in_loop
 async def test_everything_but_tool_calls_passes_as_it_came(tmp_path: Path) -> None:
     async with Proxy(ScriptedRun(), pins=tmp_path) as proxy:
         for line in FROM_CLIENT:
@@ -41,7 +39,6 @@ async def test_everything_but_tool_calls_passes_as_it_came(tmp_path: Path) -> No
         assert await proxy.line_to_client() == answer
 
 
-@in_loop
 async def test_a_call_that_is_allowed_and_its_answer_pass_as_they_came(tmp_path: Path) -> None:
     run = ScriptedRun()
     async with Proxy(run, [tool("echo", annotations={"readOnlyHint": True})], pins=tmp_path) as proxy:
@@ -89,19 +86,15 @@ SMUGGLED = (
 
 
 @pytest.mark.parametrize("line", SMUGGLED, ids=range(len(SMUGGLED)))
-def test_what_could_be_read_in_two_ways_reaches_nobody(line: bytes, tmp_path: Path) -> None:
-    async def told() -> None:
-        run = ScriptedRun()
-        async with Proxy(run, [tool("echo"), tool("wire")], pins=tmp_path) as proxy:
-            await proxy.say(line)
-            assert (await proxy.to_client())["error"]["code"] in (-32700, -32600, -32602)
-            assert await proxy.nothing_reached_the_server()
-        assert not run.asked
-
-    asyncio.run(told())
+async def test_what_could_be_read_in_two_ways_reaches_nobody(line: bytes, tmp_path: Path) -> None:
+    run = ScriptedRun()
+    async with Proxy(run, [tool("echo"), tool("wire")], pins=tmp_path) as proxy:
+        await proxy.say(line)
+        assert (await proxy.to_client())["error"]["code"] in (-32700, -32600, -32602)
+        assert await proxy.nothing_reached_the_server()
+    assert not run.asked
 
 
-@in_loop
 async def test_an_argument_that_a_server_might_take_for_another_is_refused(tmp_path: Path) -> None:
     """Servers that read keys in any case would take the second path, which no policy on `path` has seen."""
     run = ScriptedRun()
@@ -114,7 +107,6 @@ async def test_an_argument_that_a_server_might_take_for_another_is_refused(tmp_p
     assert len(run.asked) == 1
 
 
-@in_loop
 async def test_a_tool_that_a_server_might_take_for_another_is_refused(tmp_path: Path) -> None:
     """Servers that read names in any case would run the tool, of which no policy on its name has heard."""
     run = ScriptedRun()
@@ -129,28 +121,24 @@ async def test_a_tool_that_a_server_might_take_for_another_is_refused(tmp_path: 
 
 
 @pytest.mark.parametrize("method", ["ping", "tools/call"])
-def test_the_answer_to_what_was_cancelled_answers_nothing_else(method: str, tmp_path: Path) -> None:
+async def test_the_answer_to_what_was_cancelled_answers_nothing_else(method: str, tmp_path: Path) -> None:
     """Else what a tool gave comes to the client, and the record has it as the answer to something else."""
-
-    async def told() -> None:
-        run = ScriptedRun()
-        async with Proxy(run, [tool("secrets"), tool("echo")], pins=tmp_path) as proxy:
-            await proxy.say(call(1, "secrets"))
-            await proxy.to_server()
-            await proxy.say({"method": "notifications/cancelled", "params": {"requestId": 1}})
-            assert (await proxy.to_server())["method"] == "notifications/cancelled"
-            again = {"id": 1, "method": method, "params": {"name": "echo"}}
-            await proxy.say(again)
-            assert "in use" in (await proxy.to_client())["error"]["message"]
-            await proxy.server_says({"id": 1, "result": {"content": [{"type": "text", "text": "hush"}]}})
-            await proxy.server_says({"id": "s", "method": "ping"})
-            assert (await proxy.to_client())["id"] == "s"  # and nothing before it
-            await proxy.say(again)
-            assert (await proxy.to_server())["method"] == method
-        assert [text for _, text in run.outcomes][:1] == ["cancelled by the client"]
-        assert "hush" not in str(run.outcomes)
-
-    asyncio.run(told())
+    run = ScriptedRun()
+    async with Proxy(run, [tool("secrets"), tool("echo")], pins=tmp_path) as proxy:
+        await proxy.say(call(1, "secrets"))
+        await proxy.to_server()
+        await proxy.say({"method": "notifications/cancelled", "params": {"requestId": 1}})
+        assert (await proxy.to_server())["method"] == "notifications/cancelled"
+        again = {"id": 1, "method": method, "params": {"name": "echo"}}
+        await proxy.say(again)
+        assert "in use" in (await proxy.to_client())["error"]["message"]
+        await proxy.server_says({"id": 1, "result": {"content": [{"type": "text", "text": "hush"}]}})
+        await proxy.server_says({"id": "s", "method": "ping"})
+        assert (await proxy.to_client())["id"] == "s"  # and nothing before it
+        await proxy.say(again)
+        assert (await proxy.to_server())["method"] == method
+    assert [text for _, text in run.outcomes][:1] == ["cancelled by the client"]
+    assert "hush" not in str(run.outcomes)
 
 
 LIES = (
@@ -161,7 +149,6 @@ LIES = (
 )
 
 
-@in_loop
 async def test_lines_of_a_server_that_are_no_answers_reach_nobody(tmp_path: Path) -> None:
     async with Proxy(ScriptedRun(), pins=tmp_path, lists=False) as proxy:
         await proxy.say({"id": 5, "method": "tools/list"})
@@ -173,7 +160,6 @@ async def test_lines_of_a_server_that_are_no_answers_reach_nobody(tmp_path: Path
         assert len(proxy.warnings) == len(LIES)
 
 
-@in_loop
 async def test_an_id_is_used_once_at_a_time_however_it_is_written(tmp_path: Path) -> None:
     async with Proxy(ScriptedRun(), pins=tmp_path) as proxy:
         await proxy.say({"id": 1, "method": "ping"})
@@ -182,7 +168,6 @@ async def test_an_id_is_used_once_at_a_time_however_it_is_written(tmp_path: Path
         assert "is in use" in (await proxy.to_client())["error"]["message"]
 
 
-@in_loop
 async def test_hundreds_of_calls_are_decided_at_once(tmp_path: Path) -> None:
     run = ScriptedRun("awaiting_approval")
     async with Proxy(run, [tool("wire")], pins=tmp_path) as proxy:
@@ -195,7 +180,6 @@ async def test_hundreds_of_calls_are_decided_at_once(tmp_path: Path) -> None:
     assert len(set(run.call_ids)) == 300
 
 
-@in_loop
 async def test_a_large_message_passes(tmp_path: Path) -> None:
     async with Proxy(ScriptedRun(), [tool("echo")], pins=tmp_path) as proxy:
         await proxy.say(call(1, "echo", text="x" * 8_000_000))
@@ -204,7 +188,6 @@ async def test_a_large_message_passes(tmp_path: Path) -> None:
         assert len(await proxy.line_to_client()) > 8_000_000
 
 
-@in_loop
 async def test_a_call_that_the_server_wants_continued_is_the_same_call(tmp_path: Path) -> None:
     """2026-07-28: `input_required`, answered by the same call with the server's own request state."""
     run = ScriptedRun()
@@ -222,7 +205,6 @@ async def test_a_call_that_the_server_wants_continued_is_the_same_call(tmp_path:
     assert first == second
 
 
-@in_loop
 async def test_answers_that_a_server_has_not_asked_for_reach_nobody(tmp_path: Path) -> None:
     """No policy or reviewer sees them: what a call is about would stand there, and not in its arguments."""
     run = ScriptedRun()
@@ -245,7 +227,6 @@ async def test_answers_that_a_server_has_not_asked_for_reach_nobody(tmp_path: Pa
     assert len(run.call_ids) == 1
 
 
-@in_loop
 async def test_answers_are_of_use_once_and_again_where_nothing_was_decided(tmp_path: Path) -> None:
     run = ScriptedRun()
     async with Proxy(run, [tool("deploy")], pins=tmp_path) as proxy:
@@ -267,7 +248,6 @@ async def test_answers_are_of_use_once_and_again_where_nothing_was_decided(tmp_p
     assert len(set(run.call_ids)) == 1
 
 
-@in_loop
 async def test_the_proxys_own_list_names_the_revision_of_the_call(tmp_path: Path) -> None:
     async with Proxy(ScriptedRun(), pins=tmp_path, lists=False) as proxy:
         await proxy.say(call(1, "echo", {**MODERN, "progressToken": 5}))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 from api.database.lanes.policy_mark import POLICY_MARK, policy_mark
@@ -18,21 +17,17 @@ WIRES = {
 OTHERS = {**WIRES, "name": "No others", "enabled": True}
 
 
-def test_others_under_the_same_number_are_read(tmp_path: Path) -> None:
+async def test_others_under_the_same_number_are_read(tmp_path: Path) -> None:
     """As a copy of the database gives it again that lacks the last commits."""
+    async with Service(tmp_path, [WIRES], live=True) as service:
+        assert (await service.call("admin", "POST", "/v1/policies", OTHERS)).status_code == 201
+        revision = service.context.live.revision
 
-    async def play() -> None:
-        async with Service(tmp_path, [WIRES], live=True) as service:
-            assert (await service.call("admin", "POST", "/v1/policies", OTHERS)).status_code == 201
-            revision = service.context.live.revision
+        def record_another(transaction: Transaction) -> None:
+            change = "UPDATE policy_changes SET at = ? WHERE revision = ?"
+            transaction.store.rows_changed(change, (LATER, revision))
+            transaction.put({POLICY_MARK: policy_mark(revision, LATER)})
 
-            def record_another(transaction: Transaction) -> None:
-                change = "UPDATE policy_changes SET at = ? WHERE revision = ?"
-                transaction.store.rows_changed(change, (LATER, revision))
-                transaction.put({POLICY_MARK: policy_mark(revision, LATER)})
-
-            await service.context.writer.write(record_another)
-            assert (await service.call("admin", "GET", "/v1/policies")).status_code == 200
-            assert service.context.live.snapshot.recorded_at == LATER
-
-    asyncio.run(play())
+        await service.context.writer.write(record_another)
+        assert (await service.call("admin", "GET", "/v1/policies")).status_code == 200
+        assert service.context.live.snapshot.recorded_at == LATER

@@ -14,26 +14,22 @@ from api.server.wire import BoundedProtocol
 from tests.harness.event_connection import Connection, Service, played
 
 
-def test_who_asks_for_much_is_begun_in_turns() -> None:
+async def test_who_asks_for_much_is_begun_in_turns() -> None:
     begun: list[tuple[bytes, int]] = []
-
-    async def play() -> None:
-        beginnings = Beginnings(asyncio.get_running_loop())
-        for number in range(10):
-            beginnings.add(b"many", number, partial(begun.append, (b"many", number)))
-        for credential in (b"one", b"", b""):
-            beginnings.add(credential, 99, partial(begun.append, (credential, 0)))
-        assert begun == [(b"many", each) for each in range(AT_ONCE)] + [(b"one", 0), (b"", 0), (b"", 0)]
+    beginnings = Beginnings(asyncio.get_running_loop())
+    for number in range(10):
+        beginnings.add(b"many", number, partial(begun.append, (b"many", number)))
+    for credential in (b"one", b"", b""):
+        beginnings.add(credential, 99, partial(begun.append, (credential, 0)))
+    assert begun == [(b"many", each) for each in range(AT_ONCE)] + [(b"one", 0), (b"", 0), (b"", 0)]
+    await asyncio.sleep(0)
+    assert len(begun) == 2 * AT_ONCE + 3
+    beginnings.add(b"many", 10, partial(begun.append, (b"many", 10)))
+    for _ in range(3):
         await asyncio.sleep(0)
-        assert len(begun) == 2 * AT_ONCE + 3
-        beginnings.add(b"many", 10, partial(begun.append, (b"many", 10)))
-        for _ in range(3):
-            await asyncio.sleep(0)
-        assert [number for credential, number in begun if credential == b"many"] == list(range(11))
-        beginnings.add(b"many", 11, partial(begun.append, (b"many", 11)))
-        assert begun[-1] == (b"many", 11)
-
-    asyncio.run(play())
+    assert [number for credential, number in begun if credential == b"many"] == list(range(11))
+    beginnings.add(b"many", 11, partial(begun.append, (b"many", 11)))
+    assert begun[-1] == (b"many", 11)
 
 
 def test_a_request_whose_connection_is_lost_before_its_turn_waits_no_more() -> None:

@@ -58,45 +58,40 @@ def test_whatever_a_route_takes_and_answers_is_for_its_pages_too() -> None:
     assert {name for route in for_people for name in route.headers} <= set(cors.EXPOSED)
 
 
-def test_its_pages_work_with_the_api(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with Service(tmp_path, [HOLD]) as service:
-            page = {"Origin": FRONTEND}
-            asked = {
-                "Access-Control-Request-Method": "PATCH",
-                "Access-Control-Request-Headers": "authorization,content-type,if-match",
-            }
-            answer = await service.call(
-                "nobody", "OPTIONS", "/v1/policies/hold-payments", headers=page | asked
-            )
-            assert (answer.status_code, answer.content) == (204, b"")
-            found = crossing(answer.headers)
-            assert found["access-control-allow-origin"] == FRONTEND and found["vary"] == "Origin"
-            assert "PATCH" in found["access-control-allow-methods"].split(", ")
-            names = found["access-control-allow-headers"].lower().split(", ")
-            assert {"authorization", "content-type", "if-match"} <= set(names)
-            assert "access-control-allow-credentials" not in found
+async def test_its_pages_work_with_the_api(tmp_path: Path) -> None:
+    async with Service(tmp_path, [HOLD]) as service:
+        page = {"Origin": FRONTEND}
+        asked = {
+            "Access-Control-Request-Method": "PATCH",
+            "Access-Control-Request-Headers": "authorization,content-type,if-match",
+        }
+        answer = await service.call("nobody", "OPTIONS", "/v1/policies/hold-payments", headers=page | asked)
+        assert (answer.status_code, answer.content) == (204, b"")
+        found = crossing(answer.headers)
+        assert found["access-control-allow-origin"] == FRONTEND and found["vary"] == "Origin"
+        assert "PATCH" in found["access-control-allow-methods"].split(", ")
+        names = found["access-control-allow-headers"].lower().split(", ")
+        assert {"authorization", "content-type", "if-match"} <= set(names)
+        assert "access-control-allow-credentials" not in found
 
-            login = {"email": "rita@acme.example", "password": PASSWORD}
-            answer = await service.call("nobody", "POST", "/auth/login", login, headers=page)
-            token = {"Authorization": f"Bearer {answer.json()['accessToken']}"}
-            assert crossing(answer.headers) == ALLOWED
-            call = {"toolCallId": "call-1", "toolName": "pay", "inputPayload": {}}
-            held = (await service.report("agent", 1, "tool.called", **call)).json()
-            assert held["approvalUrl"].startswith(f"{FRONTEND}/approvals?")
-            answer = await service.call("nobody", "GET", "/v1/approvals", headers=page | token)
-            assert answer.status_code == 200 and crossing(answer.headers) == ALLOWED
-            assert answer.headers["x-total-count"] == "1"
-            path = f"/v1/approvals/{held['approvalId']}/approve"
-            answer = await service.call("nobody", "POST", path, headers=page | token)
-            assert answer.status_code == 200 and crossing(answer.headers) == ALLOWED
-            for path, status in (("/v1/approvals", 401), ("/v1/nothing", 404)):
-                answer = await service.call("nobody", "GET", path, headers=page)
-                assert answer.status_code == status and crossing(answer.headers) == ALLOWED
-            answer = await service.call("nobody", "OPTIONS", "/v1/approvals", headers=page)
-            assert answer.status_code == 405, "without a method to ask for it is no preflight"
-
-    asyncio.run(play())
+        login = {"email": "rita@acme.example", "password": PASSWORD}
+        answer = await service.call("nobody", "POST", "/auth/login", login, headers=page)
+        token = {"Authorization": f"Bearer {answer.json()['accessToken']}"}
+        assert crossing(answer.headers) == ALLOWED
+        call = {"toolCallId": "call-1", "toolName": "pay", "inputPayload": {}}
+        held = (await service.report("agent", 1, "tool.called", **call)).json()
+        assert held["approvalUrl"].startswith(f"{FRONTEND}/approvals?")
+        answer = await service.call("nobody", "GET", "/v1/approvals", headers=page | token)
+        assert answer.status_code == 200 and crossing(answer.headers) == ALLOWED
+        assert answer.headers["x-total-count"] == "1"
+        path = f"/v1/approvals/{held['approvalId']}/approve"
+        answer = await service.call("nobody", "POST", path, headers=page | token)
+        assert answer.status_code == 200 and crossing(answer.headers) == ALLOWED
+        for path, status in (("/v1/approvals", 401), ("/v1/nothing", 404)):
+            answer = await service.call("nobody", "GET", path, headers=page)
+            assert answer.status_code == status and crossing(answer.headers) == ALLOWED
+        answer = await service.call("nobody", "OPTIONS", "/v1/approvals", headers=page)
+        assert answer.status_code == 405, "without a method to ask for it is no preflight"
 
 
 @pytest.mark.parametrize(

@@ -41,14 +41,11 @@ async def _taken_over(folder: Path, sent: str) -> None:
 
 
 @pytest.mark.parametrize("sent", ["", "a" * 101, "with blank", 'q"uote', "{id}"])
-def test_an_odd_request_id_gives_way_to_one_of_ours(tmp_path: Path, sent: str) -> None:
-    async def run() -> None:
-        async with Service(tmp_path) as service:
-            answer = await service.call("nobody", "GET", "/nothing", headers={"X-Request-Id": sent})
-            assert answer.headers["x-request-id"] == answer.json()["requestId"]
-            assert answer.headers["x-request-id"].startswith("req_")
-
-    asyncio.run(run())
+async def test_an_odd_request_id_gives_way_to_one_of_ours(tmp_path: Path, sent: str) -> None:
+    async with Service(tmp_path) as service:
+        answer = await service.call("nobody", "GET", "/nothing", headers={"X-Request-Id": sent})
+        assert answer.headers["x-request-id"] == answer.json()["requestId"]
+        assert answer.headers["x-request-id"].startswith("req_")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 from collections.abc import Iterator
@@ -126,7 +125,7 @@ TOOLS = {
 
 
 @pytest.mark.parametrize("cancelled", [True, False])
-def test_who_approves_what_was_cancelled_just_then_vouches_for_nothing(
+async def test_who_approves_what_was_cancelled_just_then_vouches_for_nothing(
     tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch, cancelled: bool
 ) -> None:
     """As by the end of its run, on another node."""
@@ -136,31 +135,26 @@ def test_who_approves_what_was_cancelled_just_then_vouches_for_nothing(
         Approval.update(status="cancelled").execute()
         return look(*place)
 
-    async def play() -> None:
-        environment = {"GOVERNANCE_DATABASE_URL": database_url}
-        files = {"tools/tests.yaml": json.dumps(TOOLS)}
-        async with Service(
-            tmp_path, [HOLD, BLOCK], live=True, files=files, environment=environment
-        ) as service:
+    environment = {"GOVERNANCE_DATABASE_URL": database_url}
+    files = {"tools/tests.yaml": json.dumps(TOOLS)}
+    async with Service(tmp_path, [HOLD, BLOCK], live=True, files=files, environment=environment) as service:
 
-            async def called(number: int, tool: str) -> dict[str, Any]:
-                fields = {
-                    "toolCallId": f"c-{number}",
-                    "toolName": tool,
-                    "inputPayload": {"to": "eve@evil.example"},
-                }
-                answer = await service.report("agent", number, "tool.called", **fields)
-                found: dict[str, Any] = answer.json()
-                return found
+        async def called(number: int, tool: str) -> dict[str, Any]:
+            fields = {
+                "toolCallId": f"c-{number}",
+                "toolName": tool,
+                "inputPayload": {"to": "eve@evil.example"},
+            }
+            answer = await service.report("agent", number, "tool.called", **fields)
+            found: dict[str, Any] = answer.json()
+            return found
 
-            assert (await called(1, "share"))["toolCallStatus"] == "blocked"
-            approval_id = (await called(2, "mail"))["approvalId"]
-            with monkeypatch.context() as patch:
-                if cancelled:
-                    patch.setattr(halts, "in_force", cancelled_meanwhile)
-                answer = await service.call("reviewer", "POST", f"/v1/approvals/{approval_id}/approve")
-            assert answer.status_code == (409 if cancelled else 200)
-            expected = "blocked" if cancelled else "allowed"
-            assert (await called(3, "share"))["toolCallStatus"] == expected
-
-    asyncio.run(play())
+        assert (await called(1, "share"))["toolCallStatus"] == "blocked"
+        approval_id = (await called(2, "mail"))["approvalId"]
+        with monkeypatch.context() as patch:
+            if cancelled:
+                patch.setattr(halts, "in_force", cancelled_meanwhile)
+            answer = await service.call("reviewer", "POST", f"/v1/approvals/{approval_id}/approve")
+        assert answer.status_code == (409 if cancelled else 200)
+        expected = "blocked" if cancelled else "allowed"
+        assert (await called(3, "share"))["toolCallStatus"] == expected

@@ -94,7 +94,9 @@ def test_calls_that_hold_the_facts_of_their_run_are_read_the_same(tmp_path: Path
     played(tmp_path, database_url, steps)
 
 
-def test_what_a_run_tells_later_is_no_fact_of_the_calls_before(tmp_path: Path, database_url: str) -> None:
+async def test_what_a_run_tells_later_is_no_fact_of_the_calls_before(
+    tmp_path: Path, database_url: str
+) -> None:
     """Also where the run had a label already: a reviewer sees, and a backtest decides on, what there was."""
     label = {
         "name": "Label",
@@ -107,27 +109,21 @@ def test_what_a_run_tells_later_is_no_fact_of_the_calls_before(tmp_path: Path, d
         "action": "warn",
         "matchConditions": [{"field": "derived.unaskedTargets", "operator": "exists"}],
     }
-
-    async def play() -> None:
-        environment = {"GOVERNANCE_DATABASE_URL": database_url}
-        async with Service(tmp_path, [label, asks_for_values], environment=environment) as service:
-            held = {"toolName": "read_secret", "inputPayload": {"to": "bob@corp.example"}}
-            for number in (1, 2):
-                answer = await service.report(
-                    "agent", number, "tool.called", toolCallId=f"c-{number}", **held
-                )
-            told = {"task": "write to bob@corp.example", "agentContext": {"goal": "the chief asks for it"}}
-            await service.report("agent", "start", "run.started", **told)
-            path = f"/v1/approvals/{answer.json()['approvalId']}"
-            shown = (await service.call("reviewer", "GET", path)).json()
-            assert (shown["labels"], shown["asserted"]) == (["secret"], {})
-            store = service.context.store
-            found = await store.read(recorded_calls.recorded, store, "default")
-            assert [call.call.document.get("run") for call in found] == [None, {"labels": ["secret"]}]
-            memories = [call.call.document[BEFORE] for call in found]
-            sources = await store.read(lambda: [each.values.source("bob@corp.example") for each in memories])
-            assert sources == [UNSEEN, UNSEEN]
-            calls = (await service.call("agent", "GET", "/v1/runs/run-1")).json()["toolCalls"]
-            assert [call.get("labels") for call in calls] == [None, ["secret"]]
-
-    asyncio.run(play())
+    environment = {"GOVERNANCE_DATABASE_URL": database_url}
+    async with Service(tmp_path, [label, asks_for_values], environment=environment) as service:
+        held = {"toolName": "read_secret", "inputPayload": {"to": "bob@corp.example"}}
+        for number in (1, 2):
+            answer = await service.report("agent", number, "tool.called", toolCallId=f"c-{number}", **held)
+        told = {"task": "write to bob@corp.example", "agentContext": {"goal": "the chief asks for it"}}
+        await service.report("agent", "start", "run.started", **told)
+        path = f"/v1/approvals/{answer.json()['approvalId']}"
+        shown = (await service.call("reviewer", "GET", path)).json()
+        assert (shown["labels"], shown["asserted"]) == (["secret"], {})
+        store = service.context.store
+        found = await store.read(recorded_calls.recorded, store, "default")
+        assert [call.call.document.get("run") for call in found] == [None, {"labels": ["secret"]}]
+        memories = [call.call.document[BEFORE] for call in found]
+        sources = await store.read(lambda: [each.values.source("bob@corp.example") for each in memories])
+        assert sources == [UNSEEN, UNSEEN]
+        calls = (await service.call("agent", "GET", "/v1/runs/run-1")).json()["toolCalls"]
+        assert [call.get("labels") for call in calls] == [None, ["secret"]]

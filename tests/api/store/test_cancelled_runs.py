@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from api.database.connection import Database
 from api.database.transaction import Transaction
 from api.store import approvals
@@ -51,7 +49,6 @@ async def _steps(service: Service, run_id: str, expected: int) -> int:
     return counted
 
 
-@pytest.mark.anyio
 async def test_a_run_of_many_calls_is_cancelled_in_as_many_steps_as_one_of_few(tmp_path: Path) -> None:
     async with Service(tmp_path, [HOLD]) as service:
         await _told(service, "few", "read", 2)

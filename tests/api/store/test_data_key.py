@@ -190,20 +190,16 @@ def test_nothing_is_given_up_while_the_service_runs(
     assert run_command(capsys, *words)[0] == 0
 
 
-def test_a_webhook_without_a_secret_is_not_switched_on(tmp_path: Path) -> None:
+async def test_a_webhook_without_a_secret_is_not_switched_on(tmp_path: Path) -> None:
     """Its deliveries would be signed with an empty key."""
-
-    async def play() -> None:
-        async with Service(tmp_path) as service:
-            hook = (await service.call("admin", "POST", "/v1/webhooks", HOOK)).json()
-            path = f"/v1/webhooks/{hook['webhookId']}"
-            await service.context.writer.write(lambda transaction: data_key.forget(transaction, "test"))
-            change, rotate = ("PATCH", path, {"enabled": True}), ("POST", f"{path}/rotate")
-            answers = [await service.call("admin", *each) for each in (change, rotate, change)]
-            assert [each.status_code for each in answers] == [409, 200, 200]
-            assert "rotate it first" in answers[0].text
-
-    asyncio.run(play())
+    async with Service(tmp_path) as service:
+        hook = (await service.call("admin", "POST", "/v1/webhooks", HOOK)).json()
+        path = f"/v1/webhooks/{hook['webhookId']}"
+        await service.context.writer.write(lambda transaction: data_key.forget(transaction, "test"))
+        change, rotate = ("PATCH", path, {"enabled": True}), ("POST", f"{path}/rotate")
+        answers = [await service.call("admin", *each) for each in (change, rotate, change)]
+        assert [each.status_code for each in answers] == [409, 200, 200]
+        assert "rotate it first" in answers[0].text
 
 
 def test_a_value_that_was_changed_is_an_error() -> None:

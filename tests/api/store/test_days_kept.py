@@ -18,39 +18,36 @@ LONG = {"SOME_DAYS": 100, "OTHER_DAYS": 0, "MORE_DAYS": 400}
 SHORT = {"SOME_DAYS": 1, "OTHER_DAYS": 30, "MORE_DAYS": 40}
 
 
-def test_fewer_days_count_a_day_later(
+async def test_fewer_days_count_a_day_later(
     tmp_path: Path, database_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scene() -> None:
-        async with Service(tmp_path, environment={"GOVERNANCE_DATABASE_URL": database_url}) as service:
-            writer, clock = service.context.writer, service.clock
+    async with Service(tmp_path, environment={"GOVERNANCE_DATABASE_URL": database_url}) as service:
+        writer, clock = service.context.writer, service.clock
 
-            async def counting(days: dict[str, int], kept: DaysKept | None = None) -> object:
-                kept = kept or DaysKept(days)
-                await kept.look(writer, clock())
-                return kept.counting
+        async def counting(days: dict[str, int], kept: DaysKept | None = None) -> object:
+            kept = kept or DaysKept(days)
+            await kept.look(writer, clock())
+            return kept.counting
 
-            assert await counting(SHORT) == SHORT, "the first ones count at once"
-            assert await counting(LONG) == LONG, "and so do more"
-            short = DaysKept(SHORT)
-            assert await counting(SHORT, short) == LONG
-            clock.advance(DAY - 60)
-            assert await counting(SHORT, short) == LONG
-            assert caplog.text.count("SOME_DAYS is 1 now, and was 100: what it would delete stays") == 1
-            assert caplog.text.count("OTHER_DAYS is 30 now, and was 0 (for ever)") == 1
-            assert await counting(LONG) == LONG, "put right in time"
-            clock.advance(60)
-            assert await counting(SHORT) == LONG, "the day begins anew"
-            clock.advance(-2 * DAY)
-            assert await counting(SHORT) == LONG, "of a time to come"
-            clock.advance(DAY)
-            assert await counting(SHORT) == SHORT, "also for a process that has just begun"
-            assert await counting(SHORT) == SHORT
-
-    asyncio.run(scene())
+        assert await counting(SHORT) == SHORT, "the first ones count at once"
+        assert await counting(LONG) == LONG, "and so do more"
+        short = DaysKept(SHORT)
+        assert await counting(SHORT, short) == LONG
+        clock.advance(DAY - 60)
+        assert await counting(SHORT, short) == LONG
+        assert caplog.text.count("SOME_DAYS is 1 now, and was 100: what it would delete stays") == 1
+        assert caplog.text.count("OTHER_DAYS is 30 now, and was 0 (for ever)") == 1
+        assert await counting(LONG) == LONG, "put right in time"
+        clock.advance(60)
+        assert await counting(SHORT) == LONG, "the day begins anew"
+        clock.advance(-2 * DAY)
+        assert await counting(SHORT) == LONG, "of a time to come"
+        clock.advance(DAY)
+        assert await counting(SHORT) == SHORT, "also for a process that has just begun"
+        assert await counting(SHORT) == SHORT
 
 
-def test_a_mistyped_number_deletes_nothing_at_once(
+async def test_a_mistyped_number_deletes_nothing_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(cleaning, "EVERY_SECONDS", 0.05)
@@ -61,20 +58,16 @@ def test_a_mistyped_number_deletes_nothing_at_once(
         return made[0]
 
     monkeypatch.setattr(api.service, "DaysKept", kept)
-
-    async def scene() -> None:
-        async with Service(tmp_path, [HOLD], environment={EVENT_DAYS: "100"}) as service:
-            await until(caplog, lambda: counter(KEPT + EVENT_DAYS) == 101)
-            for number in range(3):
-                await told(service, number)
-            service.clock.advance(5 * DAY)
-            await told(service, 3)
-            await asyncio.sleep(0.5)  # a look that began before the clock went on is over
-            made[0]._days = {**made[0]._days, EVENT_DAYS: 1}  # as after a start
-            await until(caplog, lambda: f"{EVENT_DAYS} is 1 now, and was 100" in caplog.text)
-            await asyncio.sleep(0.5)
-            assert count(service, "events") == 4
-            service.clock.advance(DAY + 1)
-            await until(caplog, lambda: count(service, "events") == 1)
-
-    asyncio.run(scene())
+    async with Service(tmp_path, [HOLD], environment={EVENT_DAYS: "100"}) as service:
+        await until(caplog, lambda: counter(KEPT + EVENT_DAYS) == 101)
+        for number in range(3):
+            await told(service, number)
+        service.clock.advance(5 * DAY)
+        await told(service, 3)
+        await asyncio.sleep(0.5)  # a look that began before the clock went on is over
+        made[0]._days = {**made[0]._days, EVENT_DAYS: 1}  # as after a start
+        await until(caplog, lambda: f"{EVENT_DAYS} is 1 now, and was 100" in caplog.text)
+        await asyncio.sleep(0.5)
+        assert count(service, "events") == 4
+        service.clock.advance(DAY + 1)
+        await until(caplog, lambda: count(service, "events") == 1)

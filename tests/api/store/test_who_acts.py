@@ -3,7 +3,6 @@ run from labels."""
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import jwt
@@ -42,29 +41,26 @@ AFTER = {
         ({"sub": "ravi@acme.example", "email": ["rita@acme.example"]}, False),
     ],
 )
-def test_who_acts_for_another_has_asked(tmp_path: Path, act: object, is_own: bool) -> None:
-    async def play() -> None:
-        async with Service(tmp_path, [HOLD, LABEL, AFTER]) as service:
-            rule = {"name": "Acme", "userToken": {"algorithm": "HS256", "key": SECRET}}
-            assert (await service.call("admin", "PUT", "/v1/organisation", rule)).status_code == 200
-            claims = {"sub": "alice", "exp": int(service.clock()) + 600, "act": act}
-            token = jwt.encode(claims, SECRET, algorithm="HS256")
+async def test_who_acts_for_another_has_asked(tmp_path: Path, act: object, is_own: bool) -> None:
+    async with Service(tmp_path, [HOLD, LABEL, AFTER]) as service:
+        rule = {"name": "Acme", "userToken": {"algorithm": "HS256", "key": SECRET}}
+        assert (await service.call("admin", "PUT", "/v1/organisation", rule)).status_code == 200
+        claims = {"sub": "alice", "exp": int(service.clock()) + 600, "act": act}
+        token = jwt.encode(claims, SECRET, algorithm="HS256")
 
-            async def status(number: int, tool: str) -> tuple[str, str]:
-                call = {"toolCallId": f"c-{number}", "toolName": tool, "userToken": token}
-                said = (await service.report("agent", number, "tool.called", **call)).json()
-                return said["toolCallStatus"], said.get("approvalId", "")
+        async def status(number: int, tool: str) -> tuple[str, str]:
+            call = {"toolCallId": f"c-{number}", "toolName": tool, "userToken": token}
+            said = (await service.report("agent", number, "tool.called", **call)).json()
+            return said["toolCallStatus"], said.get("approvalId", "")
 
-            held, approval = await status(1, "pay")
-            assert held == "awaiting_approval"
-            shown = (await service.call("reviewer", "GET", f"/v1/approvals/{approval}")).json()
-            assert ("mayNotApprove" in shown) is is_own
-            answer = await service.call("reviewer", "POST", f"/v1/approvals/{approval}/approve")
-            assert answer.status_code == (403 if is_own else 200)
+        held, approval = await status(1, "pay")
+        assert held == "awaiting_approval"
+        shown = (await service.call("reviewer", "GET", f"/v1/approvals/{approval}")).json()
+        assert ("mayNotApprove" in shown) is is_own
+        answer = await service.call("reviewer", "POST", f"/v1/approvals/{approval}/approve")
+        assert answer.status_code == (403 if is_own else 200)
 
-            assert await status(2, "fetch") == ("allowed", "")
-            exempts = {"runId": "run-1", "labels": ["page"], "minutes": 5, "reason": "looked"}
-            assert (await service.call("reviewer", "POST", "/v1/grants", exempts)).status_code == 201
-            assert (await status(3, "mail"))[0] == ("awaiting_approval" if is_own else "allowed")
-
-    asyncio.run(play())
+        assert await status(2, "fetch") == ("allowed", "")
+        exempts = {"runId": "run-1", "labels": ["page"], "minutes": 5, "reason": "looked"}
+        assert (await service.call("reviewer", "POST", "/v1/grants", exempts)).status_code == 201
+        assert (await status(3, "mail"))[0] == ("awaiting_approval" if is_own else "allowed")

@@ -18,26 +18,22 @@ async def resolve(host: str, port: int) -> Sequence[str]:
     return [host]
 
 
-def test_each_address_has_its_own_until_nobody_has_used_them_for_a_while(
+async def test_each_address_has_its_own_until_nobody_has_used_them_for_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [1000.0]
     monkeypatch.setattr(connections.time, "monotonic", lambda: now[0])
-
-    async def play() -> None:
-        kept = Connections(httpcore.AsyncConnectionPool)
-        async with kept.to("https://one.example/") as one, kept.to("https://two.example/") as two:
-            assert one is not two
-        async with kept.to("https://one.example/") as again:
-            assert again is one
-            now[0] += 60
-            async with kept.to("https://three.example/"), kept.to("https://two.example/") as anew:
-                assert anew is not two  # nobody used it any more
-            async with kept.to("https://one.example/") as still:
-                assert still is one  # it is under way
-        await kept.close()
-
-    asyncio.run(play())
+    kept = Connections(httpcore.AsyncConnectionPool)
+    async with kept.to("https://one.example/") as one, kept.to("https://two.example/") as two:
+        assert one is not two
+    async with kept.to("https://one.example/") as again:
+        assert again is one
+        now[0] += 60
+        async with kept.to("https://three.example/"), kept.to("https://two.example/") as anew:
+            assert anew is not two  # nobody used it any more
+        async with kept.to("https://one.example/") as still:
+            assert still is one  # it is under way
+    await kept.close()
 
 
 def test_attempts_at_one_receiver_share_a_connection() -> None:

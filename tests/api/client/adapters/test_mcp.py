@@ -137,11 +137,8 @@ def test_a_call_that_its_server_asks_back_about_is_one_call(place: Place, state:
     assert [(call["status"], call["completion"]) for call in calls] == [("allowed", "completed")] * 2
 
 
-def test_without_a_run_nothing_is_called() -> None:
-    async def whole() -> None:
-        async with Client(MCPServer("bank")) as client:
-            govern(client.session)
-            with pytest.raises(NoCurrentRun):
-                await client.call_tool("look", {})
-
-    asyncio.run(whole())
+async def test_without_a_run_nothing_is_called() -> None:
+    async with Client(MCPServer("bank")) as client:
+        govern(client.session)
+        with pytest.raises(NoCurrentRun):
+            await client.call_tool("look", {})

@@ -152,21 +152,17 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_change_is_answered_when_no_event_is_written_without_it(
+async def test_a_change_is_answered_when_no_event_is_written_without_it(
     name: str, tmp_path: Path, postgres_url: str
 ) -> None:
     path, body = CHANGES[name]
-
-    async def play() -> None:
-        environment = {"GOVERNANCE_DATABASE_URL": postgres_url}
-        async with Service(tmp_path, [HOLD], live=True, environment=environment) as running:
-            held = (await post(running, payment(1))).json()["approvalId"]
-            with another_node(postgres_url, "SELECT pg_advisory_xact_lock_shared(%s)", EVENTS) as node:
-                async with waiting(running.call("admin", "POST", path.format(held), body)) as answer:
-                    node.commit()
-                    assert (await answer).is_success, (await answer).text
-
-    asyncio.run(play())
+    environment = {"GOVERNANCE_DATABASE_URL": postgres_url}
+    async with Service(tmp_path, [HOLD], live=True, environment=environment) as running:
+        held = (await post(running, payment(1))).json()["approvalId"]
+        with another_node(postgres_url, "SELECT pg_advisory_xact_lock_shared(%s)", EVENTS) as node:
+            async with waiting(running.call("admin", "POST", path.format(held), body)) as answer:
+                node.commit()
+                assert (await answer).is_success, (await answer).text
 
 
 def test_changes_are_one_at_a_time_and_hold_up_no_event(tmp_path: Path, postgres_url: str) -> None:
