@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -74,26 +74,15 @@ class AccessQuery(NamedTuple):
 
     async def _approved(self, evaluation: Evaluation) -> Place | None:
         """Run and tool call of the approval that an evaluation refers to; None when it is not of this call
-        and run or was given too long ago, and then nothing follows from it."""
+        and run, was used or given too long ago, and then nothing follows from it."""
         approval_id = evaluation.get("context", {}).get("approval", {}).get("id")
-        if approval_id is None or not await self.is_bound(approval_id, evaluation):
+        if approval_id is None or not await self.is_bound(approval_id, evaluation, to_use=True):
             return None
         found = await self.approval(approval_id)
         said = agent_of(evaluation, self.caller), run_of(evaluation, self.caller)
-        if found is None or (found["agentId"], found["runId"]) != said:
+        if found is None or (found["agentId"], found["runId"]) != said or self._is_over(found):
             return None
-        if self._is_over(found):
-            return None
-        place = found["runId"], found["toolCallId"]
-        return place if await self._is_open(place, evaluation) else None
-
-    async def _is_open(self, place: Place, evaluation: Evaluation) -> bool:
-        """Whether an evaluation is of a call, and nobody has told yet what became of that: an approval is for
-        one execution."""
-        reads, owner = self.context.reads, self.caller.organisation_id
-        if await reads.read(self.caller, recorded_calls.is_made, self.context.id_index, owner, *place):
-            return False
-        return await self.is_asked_again(place, evaluation)
+        return found["runId"], found["toolCallId"]
 
     async def approval(self, approval_id: str) -> dict[str, Any] | None:
         """None: there is none that the caller may see."""
@@ -106,24 +95,29 @@ class AccessQuery(NamedTuple):
         asserted = await self.context.reads.read(self.caller, of_call, self.context.id_index, owner, *place)
 
         def is_same() -> bool:
-            read = self.context.live.ruleset(owner).roots
-            return asserted is not None and is_said(asserted, evaluation, read)
+            return asserted is not None and is_said(asserted, evaluation, self._roots())
 
         return await self.done(is_same)
 
-    async def is_bound(self, approval_id: str, evaluation: Evaluation) -> bool:
-        """Whether an approval was asked for this subject, tool, payload and action."""
+    async def is_bound(self, approval_id: str, evaluation: Evaluation, *, to_use: bool = False) -> bool:
+        """Whether an approval was asked for this subject, tool, payload and action; `to_use` it, also for the
+        same where policies look, and it is for one execution, of which nobody has told yet."""
         owner = self.caller.organisation_id
         bound = await self.context.reads.read(self.caller, recorded_calls.bound_to, owner, approval_id)
         if bound is None:
             return False
-        digest, asserted = bound
+        digest, asserted, is_made = bound
 
         def is_same() -> bool:
             asked = payload_digest(tool_of(evaluation), payload_of(evaluation))
-            return digest.partition(":")[0] == asked and is_said(asserted, evaluation)
+            read = self._roots() if to_use else ()
+            return digest.partition(":")[0] == asked and is_said(asserted, evaluation, read)
 
-        return await self.done(is_same)
+        return not (to_use and is_made) and await self.done(is_same)
+
+    def _roots(self) -> Container[str]:
+        """Where policies look."""
+        return self.context.live.ruleset(self.caller.organisation_id).roots
 
     async def is_of_before(self, said: Mapping[str, Any]) -> bool:
         """Whether the request id was that of a call which was made since, or so long ago that it is asked

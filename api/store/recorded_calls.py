@@ -153,11 +153,12 @@ def newest(store: Database, bucket: str, since: float, most: int, newer: int) ->
     return [at for (at,) in store.rows(_NEWEST, (bucket, since, most, newer))]
 
 
-def bound_to(organisation_id: str, approval_id: str) -> tuple[str, dict[str, Any]] | None:
-    """What an approval is bound to: the digest of its call's tool and payload, and on whose behalf; and what
-    the agent said of the call. None when there is no such approval, or its event is not kept any more."""
+def bound_to(organisation_id: str, approval_id: str) -> tuple[str, dict[str, Any], bool] | None:
+    """What an approval is bound to: the digest of its call's tool and payload, and on whose behalf; what the
+    agent said of the call; and whether it was allowed and what became of it is known. None when there is no
+    such approval, or its event is not kept any more."""
     found = (
-        CallTable.select(CallTable.payload_digest, Event.body)
+        CallTable.select(CallTable.payload_digest, Event.body, CallTable.status, CallTable.completed_at)
         .join(Approval, on=(Approval.call_no == CallTable.call_no))
         .switch(CallTable)
         .join(Event, on=is_event_of_call())
@@ -165,7 +166,10 @@ def bound_to(organisation_id: str, approval_id: str) -> tuple[str, dict[str, Any
         .tuples()
         .first()
     )
-    return None if found is None else (str(found[0]), _asserted(found[1]))
+    if found is None:
+        return None
+    digest, body, status, completed_at = found
+    return digest, _asserted(body), status == "allowed" and completed_at is not None
 
 
 def asserted_of_call(
@@ -183,15 +187,6 @@ def asserted_of_call(
         .first()
     )
     return None if found is None else _asserted(found[0])
-
-
-def is_made(id_index: IdIndex, organisation_id: str, run_id: str, tool_call_id: str) -> bool:
-    """Whether a call was allowed, and what became of it is known."""
-    run = Run.get_or_none((Run.organisation_id == organisation_id) & (Run.run_id == run_id))
-    if run is None:
-        return False
-    over = (CallTable.status == "allowed") & CallTable.completed_at.is_null(False)
-    return bool(CallTable.select().where(id_index.call_of(run, tool_call_id) & over).exists())
 
 
 def _asserted(body: bytes) -> dict[str, Any]:
