@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,18 +28,14 @@ KEY = Caller("key", "default", key_id="k")
 CALL = {"toolCallId": "c1", "toolName": "look", "inputPayload": {}, "runId": "r"}
 
 
-def played(tmp_path: Path, steps: Callable[[Service], Any]) -> None:
-    async def play() -> None:
-        async with Service(tmp_path) as service:
-            await service.call(
-                "agent", "POST", "/v1/events", event(1, "tool.called", service.clock.text, CALL)
-            )
-            await steps(service)
-
-    asyncio.run(play())
+@contextlib.asynccontextmanager
+async def serving(tmp_path: Path) -> AsyncIterator[Service]:
+    async with Service(tmp_path) as service:
+        await service.call("agent", "POST", "/v1/events", event(1, "tool.called", service.clock.text, CALL))
+        yield service
 
 
-def test_reads_of_a_key_hold_up_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reads_of_a_key_hold_up_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     go = threading.Event()
     find = runs.find_run
 
@@ -49,8 +45,7 @@ def test_reads_of_a_key_hold_up_nobody_else(tmp_path: Path, monkeypatch: pytest.
         return find(*arguments)
 
     monkeypatch.setattr(runs, "find_run", slowly)
-
-    async def steps(service: Service) -> None:
+    async with serving(tmp_path) as service:
         held = [asyncio.create_task(service.call("agent", "GET", "/v1/runs/r")) for _ in range(40)]
         await asyncio.sleep(0.1)
         try:
@@ -63,10 +58,8 @@ def test_reads_of_a_key_hold_up_nobody_else(tmp_path: Path, monkeypatch: pytest.
             go.set()
         assert {answer.status_code for answer in await asyncio.gather(*held)} == {200}
 
-    played(tmp_path, steps)
 
-
-def test_reads_of_a_person_hold_up_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reads_of_a_person_hold_up_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     go = threading.Event()
     find = runs.find_run
 
@@ -76,8 +69,7 @@ def test_reads_of_a_person_hold_up_nobody_else(tmp_path: Path, monkeypatch: pyte
         return find(*arguments)
 
     monkeypatch.setattr(runs, "find_run", slowly)
-
-    async def steps(service: Service) -> None:
+    async with serving(tmp_path) as service:
         held = [asyncio.create_task(service.call("viewer", "GET", "/v1/runs/r")) for _ in range(40)]
         await asyncio.sleep(0.1)
         try:
@@ -89,8 +81,6 @@ def test_reads_of_a_person_hold_up_nobody_else(tmp_path: Path, monkeypatch: pyte
             go.set()
         assert {answer.status_code for answer in await asyncio.gather(*held)} == {200}
 
-    played(tmp_path, steps)
-
 
 @pytest.mark.parametrize(
     ("who", "path", "module", "name"),
@@ -99,7 +89,7 @@ def test_reads_of_a_person_hold_up_nobody_else(tmp_path: Path, monkeypatch: pyte
         ("other admin", "/v1/audit?toolName=x", records, "list_records"),
     ],
 )
-def test_lists_that_one_person_asks_for_at_once_hold_up_nobody_elses(
+async def test_lists_that_one_person_asks_for_at_once_hold_up_nobody_elses(
     who: str, path: str, module: ModuleType, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go = threading.Event()
@@ -110,8 +100,7 @@ def test_lists_that_one_person_asks_for_at_once_hold_up_nobody_elses(
         return function(*arguments)
 
     monkeypatch.setattr(module, name, slowly)
-
-    async def steps(service: Service) -> None:
+    async with serving(tmp_path) as service:
         held = [asyncio.create_task(service.call(who, "GET", path)) for _ in range(40)]
         await asyncio.sleep(0.1)
         try:
@@ -122,10 +111,8 @@ def test_lists_that_one_person_asks_for_at_once_hold_up_nobody_elses(
             go.set()
         assert {answer.status_code for answer in await asyncio.gather(*held)} == {200}
 
-    played(tmp_path, steps)
 
-
-def test_lists_of_people_hold_up_neither_logins_nor_health(
+async def test_lists_of_people_hold_up_neither_logins_nor_health(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go = threading.Event()
@@ -140,8 +127,7 @@ def test_lists_of_people_hold_up_neither_logins_nor_health(
 
     monkeypatch.setattr(accounts, "list_users", slowly(listed))
     monkeypatch.setattr(verification, "verify", slowly(verified))
-
-    async def steps(service: Service) -> None:
+    async with serving(tmp_path) as service:
         asked = ["/v1/users"] * 20 + ["/v1/audit/verify"] * 8
         held = [asyncio.create_task(service.call("admin", "GET", path)) for path in asked]
         await asyncio.sleep(0.1)
@@ -156,10 +142,10 @@ def test_lists_of_people_hold_up_neither_logins_nor_health(
             go.set()
         assert {answer.status_code for answer in await asyncio.gather(*held)} == {200}
 
-    played(tmp_path, steps)
 
-
-def test_a_change_that_many_wait_for_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_change_that_many_wait_for_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     looked: list[str] = []
     find = runs.find_run
 
@@ -168,8 +154,7 @@ def test_a_change_that_many_wait_for_is_read_once(tmp_path: Path, monkeypatch: p
         return find(*arguments)
 
     monkeypatch.setattr(runs, "find_run", noted)
-
-    async def steps(service: Service) -> None:
+    async with serving(tmp_path) as service:
         waits = [asyncio.create_task(service.call("agent", "GET", "/v1/runs/r?wait=60")) for _ in range(30)]
         await asyncio.sleep(0.3)
         another = event(2, "tool.called", service.clock.text, {**CALL, "toolCallId": "c2"})
@@ -179,18 +164,15 @@ def test_a_change_that_many_wait_for_is_read_once(tmp_path: Path, monkeypatch: p
             check_shape("GET", "/v1/runs/:id", answer)
         assert len(looked) < 15 and all(name.startswith("reads") for name in looked)
 
-    played(tmp_path, steps)
-
 
 @pytest.mark.parametrize("caller", [KEY, Caller("user", "default", user_id="u")])
-def test_who_reads_nothing_of_its_answers_gets_no_more(
+async def test_who_reads_nothing_of_its_answers_gets_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caller: Caller
 ) -> None:
     monkeypatch.setattr(reads, "LARGE_ANSWER", 100)
     monkeypatch.setattr(reads, "PIECE", 64)
     monkeypatch.setattr(reads, "MOST_UNREAD", 1_000)
-
-    async def steps(service: Service) -> None:
+    async with serving(tmp_path) as service:
         bounded = service.context.reads.bounded
         small = Reply(b"x" * 100)
         assert bounded(caller, small) is small
@@ -208,8 +190,6 @@ def test_who_reads_nothing_of_its_answers_gets_no_more(
         answer = await service.call("agent", "GET", "/v1/runs/r")
         assert int(answer.headers["content-length"]) == len(answer.content) > 100
         assert answer.json()["runId"] == "r" and answer.headers["content-type"] == "application/json"
-
-    played(tmp_path, steps)
 
 
 async def test_the_oldest_wait_of_a_key_gives_way() -> None:
@@ -241,12 +221,10 @@ async def test_a_person_has_few_streams_and_polls_all_the_same() -> None:
     assert not waits._waiting
 
 
-def test_a_wait_that_gives_way_is_answered_with_the_present_state(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_a_wait_that_gives_way_is_answered_with_the_present_state(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         wait = asyncio.create_task(service.call("agent", "GET", "/v1/runs/r?wait=200"))
         await asyncio.sleep(0.2)
         assert not wait.done() and service.context.waits.make_room()
         answer = await asyncio.wait_for(wait, 20)
         assert answer.status_code == 200 and answer.json()["toolCalls"][0]["toolCallId"] == "c1"
-
-    played(tmp_path, steps)

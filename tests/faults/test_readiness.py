@@ -6,7 +6,8 @@ import asyncio
 import fcntl
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -58,18 +59,16 @@ async def _becomes(running: Service, status: int) -> dict[str, Any]:
     return found
 
 
-def _play(folder: Path, story: Callable[[Service], Awaitable[None]], database: str = "") -> None:
-    async def play() -> None:
-        async with service(folder, database) as running:
-            assert (await post(running, payment("first"))).status_code == 200
-            await _becomes(running, 200)
-            await story(running)
-
-    asyncio.run(play())
+@asynccontextmanager
+async def serving(folder: Path, database: str = "") -> AsyncIterator[Service]:
+    async with service(folder, database) as running:
+        assert (await post(running, payment("first"))).status_code == 200
+        await _becomes(running, 200)
+        yield running
 
 
-def test_a_probe_leaves_nothing(tmp_path: Path, database_url: str) -> None:
-    async def story(running: Service) -> None:
+async def test_a_probe_leaves_nothing(tmp_path: Path, database_url: str) -> None:
+    async with serving(tmp_path, database_url) as running:
         store = running.context.store
 
         def everything() -> list[Any]:
@@ -81,13 +80,12 @@ def test_a_probe_leaves_nothing(tmp_path: Path, database_url: str) -> None:
         await asyncio.sleep(0.3)
         assert await store.read(everything) == before
 
-    _play(tmp_path, story, database_url)
 
-
-def test_a_commit_that_fails_is_noticed_without_events(
+async def test_a_commit_that_fails_is_noticed_without_events(
     tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story(running: Service) -> None:
+    async with serving(tmp_path, database_url) as running:
+
         def full(*_: Any) -> None:
             raise OSError(28, "No space left on device")
 
@@ -97,10 +95,8 @@ def test_a_commit_that_fails_is_noticed_without_events(
             assert found["reason"] == "the database has no room left; free disk space and try again"
         await _becomes(running, 200)
 
-    _play(tmp_path, story, database_url)
 
-
-def test_the_log_tells_of_a_full_disk_once_and_of_its_end(
+async def test_the_log_tells_of_a_full_disk_once_and_of_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(checkpointer, "EVERY_SECONDS", 0.02)
@@ -118,7 +114,8 @@ def test_the_log_tells_of_a_full_disk_once_and_of_its_end(
         await asyncio.sleep(0.2)  # for more of them, which would be too many
         return lines(word)
 
-    async def story(running: Service) -> None:
+    async with serving(tmp_path) as running:
+
         def full(*_: Any) -> None:
             raise OSError(28, "No space left on device")
 
@@ -136,13 +133,13 @@ def test_the_log_tells_of_a_full_disk_once_and_of_its_end(
         await _becomes(running, 200)
         assert await found(over) == [over]
 
-    _play(tmp_path, story)
 
-
-def test_what_only_events_meet_outweighs_the_probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_only_events_meet_outweighs_the_probe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """There is room for the probe, not for an event."""
+    async with serving(tmp_path) as running:
 
-    async def story(running: Service) -> None:
         def full(*_: Any, **__: Any) -> None:
             raise OSError(28, "No space left on device")
 
@@ -154,37 +151,27 @@ def test_what_only_events_meet_outweighs_the_probe(tmp_path: Path, monkeypatch: 
         await _becomes(running, 200)
         assert asyncio.get_running_loop().time() - refused_at >= 0.1
 
-    _play(tmp_path, story)
 
-
-def test_a_writer_that_is_stuck_is_noticed(tmp_path: Path) -> None:
+async def test_a_writer_that_is_stuck_is_noticed(tmp_path: Path) -> None:
     """Another process holds the write lock and does not go on."""
-
-    async def story(running: Service) -> None:
+    async with serving(tmp_path) as running:
         with Path(f"{running.context.store.path}.lock").open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             found = await _becomes(running, 503)
             assert found["reason"].startswith("nothing could be recorded for ")
         await _becomes(running, 200)
 
-    _play(tmp_path, story)
 
-
-def test_damaged_pages_are_noticed_and_refuse_the_next_start(tmp_path: Path) -> None:
-    paths: list[Path] = []
-
-    async def story(running: Service) -> None:
+async def test_damaged_pages_are_noticed_and_refuse_the_next_start(tmp_path: Path) -> None:
+    async with serving(tmp_path) as running:
         path = running.context.store.path
-        paths.append(path)
         _overwrite(path)
         assert (await post(running, payment("second"))).status_code >= 500
         found = await _becomes(running, 503)
         assert found["reason"] == "the database is damaged"
         await asyncio.sleep(0.5)
         await _becomes(running, 503)
-
-    _play(tmp_path, story)
-    database = Database(f"sqlite:///{paths[0]}")
+    database = Database(f"sqlite:///{path}")
     with pytest.raises(DatabaseDamaged) as refusal:
         database.migrate()
         database.check_pages()
@@ -204,10 +191,11 @@ def _overwrite(path: Path) -> None:
         file.write(b"\xa5" * size * (pages - 1))
 
 
-def test_events_that_fail_by_a_fault_of_ours_are_noticed(
+async def test_events_that_fail_by_a_fault_of_ours_are_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story(running: Service) -> None:
+    async with serving(tmp_path) as running:
+
         def failing(*_: Any, **__: Any) -> None:
             raise ValueError("a fault")
 
@@ -219,8 +207,6 @@ def test_events_that_fail_by_a_fault_of_ours_are_noticed(
             assert "by a fault of the service" in found["reason"]
         assert (await post(running, payment("last"))).status_code == 200
         await _becomes(running, 200)
-
-    _play(tmp_path, story)
 
 
 def _newer_tables(running: Service, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,13 +231,13 @@ _STEP = ("9999_of_a_newer_version", "2026-01-31 09:30:00")
 
 
 @pytest.mark.parametrize("happens", [_newer_tables, _newer_documents])
-def test_an_older_node_beside_a_newer_one_says_that_it_is(
+async def test_an_older_node_beside_a_newer_one_says_that_it_is(
     happens: Callable[[Service, pytest.MonkeyPatch], None],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def story(running: Service) -> None:
+    async with serving(tmp_path) as running:
         with monkeypatch.context() as patched:
             happens(running, patched)
             for number in range(3):
@@ -265,8 +251,6 @@ def test_an_older_node_beside_a_newer_one_says_that_it_is(
             assert found["reason"].endswith("; upgrade this node"), found
             assert found["reason"] in caplog.text
             assert (_STEP[0] in found["reason"]) == (happens is _newer_tables)
-
-    _play(tmp_path, story)
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -19,14 +18,11 @@ from tests.harness.watching import alerts, another, files, look
 Story = Callable[[Service], Awaitable[None]]
 
 
-def played(tmp_path: Path, database_url: str, story: Story) -> None:
-    async def play() -> None:
-        told = {"GOVERNANCE_DATABASE_URL": database_url}
-        shipped = files("repeated-refusals", "unknown-agent")
-        async with Service(tmp_path, [NO_LAUNCHES], live=True, files=shipped, environment=told) as service:
-            await story(service)
-
-    asyncio.run(play())
+async def played(tmp_path: Path, database_url: str, story: Story) -> None:
+    told = {"GOVERNANCE_DATABASE_URL": database_url}
+    shipped = files("repeated-refusals", "unknown-agent")
+    async with Service(tmp_path, [NO_LAUNCHES], live=True, files=shipped, environment=told) as service:
+        await story(service)
 
 
 async def refused(service: Service, numbers: range) -> None:
@@ -138,11 +134,11 @@ async def one_that_died_while_the_clock_was_ahead(service: Service) -> None:
     ],
     ids=lambda story: story.__name__,
 )
-def test_once(tmp_path: Path, database_url: str, story: Story) -> None:
-    played(tmp_path, database_url, story)
+async def test_once(tmp_path: Path, database_url: str, story: Story) -> None:
+    await played(tmp_path, database_url, story)
 
 
-def test_what_was_on_record_before_there_were_detectors(tmp_path: Path) -> None:
+async def test_what_was_on_record_before_there_were_detectors(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         await refused(service, range(30))
         store = service.context.store
@@ -162,4 +158,4 @@ def test_what_was_on_record_before_there_were_detectors(tmp_path: Path) -> None:
         found = (await service.call("admin", "GET", "/v1/agents/mailer")).json()
         assert (found["calls"], found["decisions"]["blocked"]) == (33, 33)
 
-    played(tmp_path, f"sqlite:///{tmp_path}/governance.sqlite", story)
+    await played(tmp_path, f"sqlite:///{tmp_path}/governance.sqlite", story)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -24,14 +23,10 @@ HOLD = {
 Story = Callable[..., Awaitable[None]]
 
 
-def played(tmp_path: Path, story: Story, *arguments: Any) -> None:
+async def played(tmp_path: Path, story: Story, *arguments: Any) -> None:
     """A story on a service with the shipped detectors."""
-
-    async def play() -> None:
-        async with Service(tmp_path, [NO_LAUNCHES, HOLD], live=True, files=files()) as service:
-            await story(service, *arguments)
-
-    asyncio.run(play())
+    async with Service(tmp_path, [NO_LAUNCHES, HOLD], live=True, files=files()) as service:
+        await story(service, *arguments)
 
 
 class Script:
@@ -194,11 +189,11 @@ async def approvals_that_nobody_saw_after_the_clock_was_ahead(service: Service) 
     ],
     ids=lambda story: story.__name__,
 )
-def test_it_fires_once(tmp_path: Path, story: Story) -> None:
-    played(tmp_path, story)
+async def test_it_fires_once(tmp_path: Path, story: Story) -> None:
+    await played(tmp_path, story)
 
 
-def test_one_key_does_not_bury_the_alerts_of_others(tmp_path: Path) -> None:
+async def test_one_key_does_not_bury_the_alerts_of_others(tmp_path: Path) -> None:
     """It may name any number of agents that do not obey, unless it is bound to one."""
 
     async def story(service: Service) -> None:
@@ -213,9 +208,9 @@ def test_one_key_does_not_bury_the_alerts_of_others(tmp_path: Path) -> None:
             "the same of more than 50 different agents with the API key `key_"
         )
 
-    played(tmp_path, story)
+    await played(tmp_path, story)
 
 
 @pytest.mark.parametrize("what", ["model", "client", "API key"])
-def test_an_agent_that_is_another_one(tmp_path: Path, what: str) -> None:
-    played(tmp_path, an_agent_that_is_another_one, what)
+async def test_an_agent_that_is_another_one(tmp_path: Path, what: str) -> None:
+    await played(tmp_path, an_agent_that_is_another_one, what)

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.audit.test_verification import changed, played, verified
-from tests.harness.application import Service
+from tests.api.audit.test_verification import changed, serving, verified
 
 
 @pytest.mark.parametrize(
@@ -44,13 +43,13 @@ from tests.harness.application import Service
         ("UPDATE webhooks SET config = x'ff00' WHERE kind <> 'webhook'", "the channel"),
     ],
 )
-def test_what_cannot_be_read_is_said_to_be_changed(tmp_path: Path, statement: str, problem: str) -> None:
-    async def steps(service: Service) -> None:
+async def test_what_cannot_be_read_is_said_to_be_changed(
+    tmp_path: Path, statement: str, problem: str
+) -> None:
+    async with serving(tmp_path, live=True) as service:
         await changed(service, statement)
         found = await verified(service)
         assert found["valid"] is False
         assert any(problem in each for each in found["problems"]), found["problems"]
         answer = await service.call("admin", "GET", "/v1/audit/verify")
         assert answer.status_code == 200 and answer.json()["valid"] is False
-
-    played(tmp_path, steps, live=True)

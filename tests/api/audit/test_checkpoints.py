@@ -16,14 +16,14 @@ from api.audit import checkpointer, checkpoints
 from api.audit.checkpoints import Checkpointer
 from api.audit.installation_key import InstallationKey
 from api.audit.mark import AuditMark
-from tests.api.audit.test_verification import changed, played, verified
+from tests.api.audit.test_verification import changed, serving, verified
 from tests.harness.application import Service
 
 
-def test_a_clock_that_was_ahead_does_not_hold_up_the_signing(
+async def test_a_clock_that_was_ahead_does_not_hold_up_the_signing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def steps(service: Service) -> None:
+    async with serving(tmp_path) as service:
         signer = Checkpointer(service.context.audit_key)
         write, store = service.context.writer.write, service.context.store
         service.clock.advance(86_400)
@@ -36,8 +36,6 @@ def test_a_clock_that_was_ahead_does_not_hold_up_the_signing(
         assert await write(signer.sign) is not None
         assert not signer.lags and (await verified(service))["unsigned"] == 0
 
-    played(tmp_path, steps)
-
 
 async def signed(service: Service, signer: Checkpointer, number: int) -> None:
     """One more record, and a checkpoint of it."""
@@ -47,8 +45,8 @@ async def signed(service: Service, signer: Checkpointer, number: int) -> None:
     assert await service.context.writer.write(signer.sign) is not None
 
 
-def test_checkpoints_that_were_removed_leave_a_gap(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_checkpoints_that_were_removed_leave_a_gap(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         signer = Checkpointer(service.context.audit_key)
         await signed(service, signer, 6)
         await changed(service, "DELETE FROM checkpoints")
@@ -64,11 +62,9 @@ def test_checkpoints_that_were_removed_leave_a_gap(tmp_path: Path) -> None:
         (problem,) = (await verified(service))["problems"]
         assert problem.startswith("checkpoints 1 to 3 are missing")
 
-    played(tmp_path, steps)
 
-
-def test_what_follows_missing_checkpoints_is_held_against_the_log(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_what_follows_missing_checkpoints_is_held_against_the_log(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         signer = Checkpointer(service.context.audit_key)
         for number in range(6, 9):
             await signed(service, signer, number)
@@ -82,11 +78,9 @@ def test_what_follows_missing_checkpoints_is_held_against_the_log(tmp_path: Path
         assert "checkpoint 2 was changed" in found["problems"][0], found["problems"]
         assert found["checkpoint"] == 1
 
-    played(tmp_path, steps)
 
-
-def test_the_key_that_signs_is_on_an_endpoint_and_in_every_backup(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_the_key_that_signs_is_on_an_endpoint_and_in_every_backup(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         await signed(service, Checkpointer(service.context.audit_key), 6)
         told = (await service.call("viewer", "GET", "/v1/audit/key")).json()
         public = service.context.audit_key.public
@@ -99,16 +93,13 @@ def test_the_key_that_signs_is_on_an_endpoint_and_in_every_backup(tmp_path: Path
             bodies = [json.loads(body) for (body,) in copy.execute("SELECT body FROM checkpoints")]
         assert bodies and {body["publicKey"] for body in bodies} == {public.text}
 
-    played(tmp_path, steps)
 
-
-def test_the_log_says_where_the_key_of_a_restored_database_lies(
+async def test_the_log_says_where_the_key_of_a_restored_database_lies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """`audit rekey` keeps the file of before under the id of its key."""
     monkeypatch.setattr(checkpointer, "EVERY_SECONDS", 0.01)
-
-    async def steps(service: Service) -> None:
+    async with serving(tmp_path) as service:
         settings, context = service.settings, service.context
         file = settings.data_dir / "audit-key"
         file.write_text("6f" * 32)
@@ -121,5 +112,3 @@ def test_the_log_says_where_the_key_of_a_restored_database_lies(
         kept.touch()
         await checkpointer.keep_signing(*arguments)
         assert f"put `{kept}`, the key of then, in the place of `{file}`, and start again" in caplog.text
-
-    played(tmp_path, steps)

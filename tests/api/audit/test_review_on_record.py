@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from pathlib import Path
 
@@ -37,17 +36,14 @@ WANTED = NewChange("DELETE /v1/policies/:id", "no-wipes", {}, {}, "digest", 1)
         ("UPDATE held_changes SET state = 'other'", "the log says `DELETE /v1/policies/:id`"),
     ],
 )
-def test_it_is_found(tmp_path: Path, statement: str, problem: str | None) -> None:
-    async def play() -> None:
-        async with Service(tmp_path, [HOLD]) as service:
-            call = {"toolCallId": "call-1", "toolName": "pay", "inputPayload": {}}
-            approval = (await service.report("agent", 1, "tool.called", **call)).json()["approvalId"]
-            await service.call("reviewer", "POST", f"/v1/approvals/{approval}/approve")
-            await service.context.writer.write(partial(changes.add, caller=ADMIN, change=WANTED))
-            await signed(service)
-            await changed(service, statement)
-            found = await verified(service)
-            assert found["valid"] is (problem is None)
-            assert problem is None or any(problem in each for each in found["problems"]), found
-
-    asyncio.run(play())
+async def test_it_is_found(tmp_path: Path, statement: str, problem: str | None) -> None:
+    async with Service(tmp_path, [HOLD]) as service:
+        call = {"toolCallId": "call-1", "toolName": "pay", "inputPayload": {}}
+        approval = (await service.report("agent", 1, "tool.called", **call)).json()["approvalId"]
+        await service.call("reviewer", "POST", f"/v1/approvals/{approval}/approve")
+        await service.context.writer.write(partial(changes.add, caller=ADMIN, change=WANTED))
+        await signed(service)
+        await changed(service, statement)
+        found = await verified(service)
+        assert found["valid"] is (problem is None)
+        assert problem is None or any(problem in each for each in found["problems"]), found

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,40 +38,34 @@ POLICIES = [
 ]
 
 
-def played(folder: Path, steps: Callable[[Service], Awaitable[None]], live: bool = False) -> None:
-    async def play() -> None:
-        async with Service(folder, POLICIES, live=live) as service:
-            await service.report("agent", 1, "run.started", task="pay the bills")
-            await service.report(
-                "agent", 2, "tool.called", toolCallId="c-1", toolName="look", inputPayload={}
-            )
-            await service.report(
-                "agent", 3, "tool.called", toolCallId="c-2", toolName="wipe", inputPayload={}
-            )
-            held = await service.report(
-                "agent",
-                4,
-                "tool.called",
-                toolCallId="c-3",
-                toolName="pay",
-                inputPayload={"amount": 9},
-                timestamp=AT,
-            )
-            path = f"/v1/approvals/{held.json()['approvalId']}/reject"
-            await service.call("reviewer", "POST", path, {"reason": "no"})
-            await service.report("agent", 5, "tool.completed", toolCallId="c-1", outputPayload={})
-            await service.call("admin", "POST", "/v1/halt", {"agentId": "robot"})
-            for number, events in enumerate((["tool.blocked"], ["run.failed"], ["run.failed"])):
-                body = {"url": f"https://hooks.example/{number}", "events": events, "enabled": number == 0}
-                hook = (await service.call("admin", "POST", "/v1/webhooks", body)).json()
-            await service.call("admin", "DELETE", f"/v1/webhooks/{hook['webhookId']}")
-            chat = {"type": "slack", "secret": "hook", "events": ["agent.halted"]}
-            for wanted in ({"ops": chat, "gone": chat}, {"ops": chat | {"groupSeconds": 5}}):
-                await service.context.writer.write(partial(channels.sync, **_wanted(wanted)))
-            await signed(service)
-            await steps(service)
-
-    asyncio.run(play())
+@contextlib.asynccontextmanager
+async def serving(folder: Path, live: bool = False) -> AsyncIterator[Service]:
+    async with Service(folder, POLICIES, live=live) as service:
+        await service.report("agent", 1, "run.started", task="pay the bills")
+        await service.report("agent", 2, "tool.called", toolCallId="c-1", toolName="look", inputPayload={})
+        await service.report("agent", 3, "tool.called", toolCallId="c-2", toolName="wipe", inputPayload={})
+        held = await service.report(
+            "agent",
+            4,
+            "tool.called",
+            toolCallId="c-3",
+            toolName="pay",
+            inputPayload={"amount": 9},
+            timestamp=AT,
+        )
+        path = f"/v1/approvals/{held.json()['approvalId']}/reject"
+        await service.call("reviewer", "POST", path, {"reason": "no"})
+        await service.report("agent", 5, "tool.completed", toolCallId="c-1", outputPayload={})
+        await service.call("admin", "POST", "/v1/halt", {"agentId": "robot"})
+        for number, events in enumerate((["tool.blocked"], ["run.failed"], ["run.failed"])):
+            body = {"url": f"https://hooks.example/{number}", "events": events, "enabled": number == 0}
+            hook = (await service.call("admin", "POST", "/v1/webhooks", body)).json()
+        await service.call("admin", "DELETE", f"/v1/webhooks/{hook['webhookId']}")
+        chat = {"type": "slack", "secret": "hook", "events": ["agent.halted"]}
+        for wanted in ({"ops": chat, "gone": chat}, {"ops": chat | {"groupSeconds": 5}}):
+            await service.context.writer.write(partial(channels.sync, **_wanted(wanted)))
+        await signed(service)
+        yield service
 
 
 def _wanted(wanted: dict[str, Any]) -> dict[str, Any]:
@@ -93,8 +88,8 @@ async def verified(service: Service, **how: Any) -> dict[str, Any]:
     return await context.store.read(lambda: verify(context.store, "default", **how))
 
 
-def test_what_is_untouched_is_valid_and_what_is_newer_is_unsigned(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_what_is_untouched_is_valid_and_what_is_newer_is_unsigned(tmp_path: Path) -> None:
+    async with serving(tmp_path, live=True) as service:
         found = await verified(service)
         assert (found["valid"], found["problems"], found["unsigned"]) == (True, [], 0)
         assert found["signed"] == found["count"] > 0
@@ -104,8 +99,6 @@ def test_what_is_untouched_is_valid_and_what_is_newer_is_unsigned(tmp_path: Path
         assert (found["valid"], found["unsigned"]) == (True, 1)
         answer = await service.call("admin", "GET", "/v1/audit/verify")
         assert answer.json()["valid"] is True
-
-    played(tmp_path, steps, live=True)
 
 
 @pytest.mark.parametrize(
@@ -175,14 +168,12 @@ def test_what_is_untouched_is_valid_and_what_is_newer_is_unsigned(tmp_path: Path
         ("UPDATE blobs SET content = CAST('x' AS BLOB)", "archived text"),
     ],
 )
-def test_what_was_changed_is_found(tmp_path: Path, statement: str, problem: str) -> None:
-    async def steps(service: Service) -> None:
+async def test_what_was_changed_is_found(tmp_path: Path, statement: str, problem: str) -> None:
+    async with serving(tmp_path, live=True) as service:
         await changed(service, statement)
         found = await verified(service)
         assert found["valid"] is False
         assert any(problem in each for each in found["problems"]), found["problems"]
-
-    played(tmp_path, steps, live=True)
 
 
 async def computed_anew(service: Service) -> None:
@@ -208,18 +199,16 @@ async def computed_anew(service: Service) -> None:
     await service.context.writer.write(forge)
 
 
-def test_a_chain_that_was_computed_anew_is_found(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_a_chain_that_was_computed_anew_is_found(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         await computed_anew(service)
         found = await verified(service)
         assert found["firstBroken"] is None
         assert "computed anew" in found["problems"][0]
 
-    played(tmp_path, steps)
 
-
-def test_with_all_checkpoints_gone_what_was_noted_elsewhere_decides(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_with_all_checkpoints_gone_what_was_noted_elsewhere_decides(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         noted = await verified(service)
         await computed_anew(service)
         await changed(
@@ -236,11 +225,9 @@ def test_with_all_checkpoints_gone_what_was_noted_elsewhere_decides(tmp_path: Pa
         found = await verified(service, expected=Expectation(noted["count"]))
         assert any("were noted" in each for each in found["problems"])
 
-    played(tmp_path, steps)
 
-
-def test_a_forger_with_a_key_of_their_own_is_found(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_a_forger_with_a_key_of_their_own_is_found(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         await computed_anew(service)
         await changed(service, "DELETE FROM checkpoints")
         forger = Checkpointer(InstallationKey(b"f" * 32))
@@ -248,11 +235,9 @@ def test_a_forger_with_a_key_of_their_own_is_found(tmp_path: Path) -> None:
         found = await verified(service)
         assert "signed with another key" in found["problems"][0]
 
-    played(tmp_path, steps)
 
-
-def test_a_node_with_another_key_leaves_signing_to_the_others(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_a_node_with_another_key_leaves_signing_to_the_others(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         await service.report("agent", 6, "tool.called", toolCallId="c-4", toolName="look", inputPayload={})
         service.clock.advance(2)
         with pytest.raises(KeyDiffers):
@@ -260,11 +245,9 @@ def test_a_node_with_another_key_leaves_signing_to_the_others(tmp_path: Path) ->
         found = await verified(service)
         assert (found["valid"], found["unsigned"]) == (True, 1)
 
-    played(tmp_path, steps)
 
-
-def test_a_checkpoint_names_only_what_has_grown_and_one_comes_a_second(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_a_checkpoint_names_only_what_has_grown_and_one_comes_a_second(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         one, two = Checkpointer(service.context.audit_key), Checkpointer(service.context.audit_key)
         write = service.context.writer.write
         assert await write(one.sign) is None, "less than a second ago"
@@ -281,11 +264,9 @@ def test_a_checkpoint_names_only_what_has_grown_and_one_comes_a_second(tmp_path:
         assert (second.number, second.read().previous) == (first.number + 1, first.digest)
         assert (await verified(service))["unsigned"] == 0
 
-    played(tmp_path, steps)
 
-
-def test_a_stored_answer_is_held_against_its_record(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_a_stored_answer_is_held_against_its_record(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         await changed(
             service,
             "UPDATE events SET receipt = CAST("
@@ -302,8 +283,6 @@ def test_a_stored_answer_is_held_against_its_record(tmp_path: Path) -> None:
         )
         assert again.json()["toolCallStatus"] == "blocked"
         assert "the stored answer is not the one of its record" in again.json()["reason"]
-
-    played(tmp_path, steps)
 
 
 def test_nodes_share_the_key_of_a_named_file(tmp_path: Path) -> None:
@@ -343,8 +322,8 @@ def test_a_key_file_that_is_gone_is_not_made_anew_while_the_log_is_signed(
     assert not named.exists()
 
 
-def test_whoever_was_handed_over_from_signs_no_more(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_whoever_was_handed_over_from_signs_no_more(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         before, write = service.context.audit_key, service.context.writer.write
         transact = service.context.store.transaction
 
@@ -369,11 +348,9 @@ def test_whoever_was_handed_over_from_signs_no_more(tmp_path: Path) -> None:
         found = await verified(service, trusted=(new.public,))
         assert "signed with another key" in found["problems"][0]
 
-    played(tmp_path, steps)
 
-
-def test_a_clock_that_goes_back_is_no_sign_of_tampering(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_a_clock_that_goes_back_is_no_sign_of_tampering(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         service.clock.advance(-3600)
         for number in range(6, 9):
             await service.report("agent", number, "tool.called", toolCallId=f"c-{number}", toolName="look")
@@ -381,11 +358,9 @@ def test_a_clock_that_goes_back_is_no_sign_of_tampering(tmp_path: Path) -> None:
         found = await verified(service)
         assert found["problems"] == []
 
-    played(tmp_path, steps)
 
-
-def test_a_policy_change_and_a_doubted_decision_leave_the_log_valid(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_a_policy_change_and_a_doubted_decision_leave_the_log_valid(tmp_path: Path) -> None:
+    async with serving(tmp_path, live=True) as service:
         changed_policy = await service.call("admin", "PATCH", "/v1/policies/no-wipes", {"action": "warn"})
         assert changed_policy.status_code == 200
         assert (await verified(service))["problems"] == []
@@ -394,5 +369,3 @@ def test_a_policy_change_and_a_doubted_decision_leave_the_log_valid(tmp_path: Pa
         assert again.json()["toolCallStatus"] == "blocked"
         await changed(service, "UPDATE tool_calls SET status = 'blocked' WHERE tool_call_id = 'c-2'")
         assert (await verified(service))["problems"] == []
-
-    played(tmp_path, steps, live=True)

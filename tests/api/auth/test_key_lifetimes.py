@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +17,6 @@ from tests.harness.application import Service, event
 START = 4_102_444_800.0
 
 
-def played(folder: Path, play: Callable[[Service], Awaitable[None]]) -> None:
-    async def run() -> None:
-        async with Service(folder) as service:
-            await play(service)
-
-    asyncio.run(run())
-
-
 async def made(service: Service, **members: Any) -> dict[str, Any]:
     answer = await service.call("admin", "POST", "/v1/api-keys", {"name": "deployment", **members})
     assert answer.status_code == 201, answer.text
@@ -34,8 +24,8 @@ async def made(service: Service, **members: Any) -> dict[str, Any]:
     return found
 
 
-def test_a_key_ends_by_itself_everywhere_at_once(tmp_path: Path) -> None:
-    async def play(service: Service) -> None:
+async def test_a_key_ends_by_itself_everywhere_at_once(tmp_path: Path) -> None:
+    async with Service(tmp_path) as service:
         for_good = await made(service)
         for_a_while = await made(service, expiresAt=iso(START + 60))
         assert for_a_while["expiresAt"] == iso(START + 60) and "expiresAt" not in for_good
@@ -51,11 +41,9 @@ def test_a_key_ends_by_itself_everywhere_at_once(tmp_path: Path) -> None:
         rotated = await service.call("admin", "POST", f"/v1/api-keys/{for_a_while['keyId']}/rotate")
         assert rotated.status_code == 409 and "has expired" in rotated.json()["detail"]
 
-    played(tmp_path, play)
 
-
-def test_a_key_is_right_again_when_the_clock_was_ahead_for_a_while(tmp_path: Path) -> None:
-    async def play(service: Service) -> None:
+async def test_a_key_is_right_again_when_the_clock_was_ahead_for_a_while(tmp_path: Path) -> None:
+    async with Service(tmp_path) as service:
         header = {"X-API-Key": (await made(service, expiresAt=iso(START + 60)))["key"]}
         service.clock.advance(86_400)
         statuses = {(await service.call(header, "GET", "/v1/runs")).status_code for _ in range(100)}
@@ -63,21 +51,17 @@ def test_a_key_is_right_again_when_the_clock_was_ahead_for_a_while(tmp_path: Pat
         service.clock.advance(-86_400)
         assert (await service.call(header, "GET", "/v1/runs")).status_code == 200
 
-    played(tmp_path, play)
-
 
 @pytest.mark.parametrize("text", ["2020-01-01T00:00:00Z", "tomorrow", "9999-99-99T00:00:00Z"])
-def test_an_end_is_a_moment_to_come(tmp_path: Path, text: str) -> None:
-    async def play(service: Service) -> None:
+async def test_an_end_is_a_moment_to_come(tmp_path: Path, text: str) -> None:
+    async with Service(tmp_path) as service:
         answer = await service.call("admin", "POST", "/v1/api-keys", {"name": "x", "expiresAt": text})
         assert answer.status_code == 422
         assert [error["pointer"] for error in answer.json()["errors"]] == ["/expiresAt"]
 
-    played(tmp_path, play)
 
-
-def test_the_last_use_is_kept_to_the_minute(tmp_path: Path) -> None:
-    async def play(service: Service) -> None:
+async def test_the_last_use_is_kept_to_the_minute(tmp_path: Path) -> None:
+    async with Service(tmp_path) as service:
         used, idle = await made(service), await made(service)
         quotas = Quotas(0, 0)
         key_use = KeyUse(quotas.used, service.context.writer)
@@ -97,11 +81,9 @@ def test_the_last_use_is_kept_to_the_minute(tmp_path: Path) -> None:
         await key_use.close()
         assert (await last_use())[used["keyId"]] == iso(START + 60)
 
-    played(tmp_path, play)
 
-
-def test_events_and_reads_are_uses(tmp_path: Path) -> None:
-    async def play(service: Service) -> None:
+async def test_events_and_reads_are_uses(tmp_path: Path) -> None:
+    async with Service(tmp_path) as service:
         body = event(1, "tool.called", service.clock.text, {"toolCallId": "c1", "toolName": "look"})
         quotas = service.context.intake.quotas
         quotas.used()
@@ -110,15 +92,12 @@ def test_events_and_reads_are_uses(tmp_path: Path) -> None:
         await service.call("agent", "GET", "/v1/runs")
         assert len(quotas.used()) == 1
 
-    played(tmp_path, play)
 
-
-def test_keys_are_bounded_and_those_that_stay_are_not_made_again(
+async def test_keys_are_bounded_and_those_that_stay_are_not_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With each change of one all are read before the next event: 10,000 of one organisation took 0.34 s."""
-
-    async def play(service: Service) -> None:
+    async with Service(tmp_path) as service:
         key = await made(service)
         credentials, digest = service.context.credentials, key_digest(key["key"])
         await service.context.store.read(credentials.load_keys)
@@ -136,15 +115,12 @@ def test_keys_are_bounded_and_those_that_stay_are_not_made_again(
         assert (await service.call("admin", "DELETE", f"/v1/api-keys/{another['keyId']}")).status_code == 204
         await made(service)
 
-    played(tmp_path, play)
 
-
-def test_keys_whose_time_is_over_for_long_stand_in_nobodys_way(
+async def test_keys_whose_time_is_over_for_long_stand_in_nobodys_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where each run of a pipeline gets a key for an hour."""
-
-    async def play(service: Service) -> None:
+    async with Service(tmp_path) as service:
         later, first = [await made(service, expiresAt=iso(START + end)) for end in (120, 60)]
         _, keys = await service.context.store.read(accounts.list_keys, "default")
         monkeypatch.setattr(accounts, "MOST_KEYS", keys)
@@ -158,5 +134,3 @@ def test_keys_whose_time_is_over_for_long_stand_in_nobodys_way(
         assert [key["keyId"] for key in shown if key["revokedAt"]] == [first["keyId"]] != [later["keyId"]]
         refused = await service.call("admin", "POST", "/v1/api-keys", {"name": "one more"})
         assert refused.status_code == 409
-
-    played(tmp_path, play)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +23,17 @@ from api.store import accounts, halts
 from tests.api.ingestion.test_pipeline import BLOCK, called
 from tests.harness.application import Service, event
 
-Steps = Callable[[Service, list[str]], Awaitable[None]]
 
-
-def played(tmp_path: Path, steps: Steps, *, slow_disk: float = 60.0) -> None:
-    """`steps` gets the service and a list of who wrote: `loop` or `thread`, with the number of events.
+@contextlib.asynccontextmanager
+async def serving(tmp_path: Path, *, slow_disk: float = 60.0) -> AsyncIterator[tuple[Service, list[str]]]:
+    """The service and a list of who wrote: `loop` or `thread`, with the number of events.
 
     A machine that is busy with other things makes no commit a slow one.
     """
-
-    async def play() -> None:
-        async with Service(tmp_path, [BLOCK]) as service:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inline_commit, "SLOW", 60.0)
+        patch.setattr(inline_commit, "SLOW_DISK", slow_disk)
+        async with Service(tmp_path, [BLOCK]) as service, asyncio.timeout(60):
             writer: Any = service.context.writer
             wrote: list[str] = []
             at_once, commit = writer.commit_at_once, writer._commit
@@ -49,12 +50,7 @@ def played(tmp_path: Path, steps: Steps, *, slow_disk: float = 60.0) -> None:
                 commit(group)
 
             writer.commit_at_once, writer._commit = noted_at_once, noted_commit
-            await asyncio.wait_for(steps(service, wrote), 60)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inline_commit, "SLOW", 60.0)
-        patch.setattr(inline_commit, "SLOW_DISK", slow_disk)
-        asyncio.run(play())
+            yield service, wrote
 
 
 async def many(service: Service, first: int, count: int) -> None:
@@ -65,10 +61,11 @@ async def many(service: Service, first: int, count: int) -> None:
     assert not others, others[0]
 
 
-def test_the_loop_writes_what_has_arrived_as_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_loop_writes_what_has_arrived_as_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(inline_commit, "MOST", 4)
-
-    async def steps(service: Service, wrote: list[str]) -> None:
+    async with serving(tmp_path) as (service, wrote):
         await called(service, 1, "c-1")
         assert wrote == ["loop 1"]
         await many(service, 2, 30)
@@ -76,11 +73,9 @@ def test_the_loop_writes_what_has_arrived_as_groups(tmp_path: Path, monkeypatch:
         assert sum(counts) == 31
         assert max(counts) == 4
 
-    played(tmp_path, steps)
 
-
-def test_events_that_arrive_while_the_thread_writes_are_written_after_it(tmp_path: Path) -> None:
-    async def steps(service: Service, wrote: list[str]) -> None:
+async def test_events_that_arrive_while_the_thread_writes_are_written_after_it(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (service, wrote):
         begun, go_on = threading.Event(), threading.Event()
 
         def long_job(_: Any) -> str:
@@ -100,11 +95,9 @@ def test_events_that_arrive_while_the_thread_writes_are_written_after_it(tmp_pat
         assert await job == "done"
         assert all(each.startswith("loop") for each in wrote[1:]), wrote
 
-    played(tmp_path, steps)
 
-
-def test_events_and_jobs_in_any_mixture_are_all_answered(tmp_path: Path) -> None:
-    async def steps(service: Service, wrote: list[str]) -> None:
+async def test_events_and_jobs_in_any_mixture_are_all_answered(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (service, wrote):
         writer = service.context.writer
 
         async def jobs(count: int) -> None:
@@ -117,11 +110,9 @@ def test_events_and_jobs_in_any_mixture_are_all_answered(tmp_path: Path) -> None
             first += 100
             assert first < 4_000, "the mixture was none"
 
-    played(tmp_path, steps)
 
-
-def test_a_steady_stream_of_jobs_does_not_hold_up_events(tmp_path: Path) -> None:
-    async def steps(service: Service, wrote: list[str]) -> None:
+async def test_a_steady_stream_of_jobs_does_not_hold_up_events(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (service, _):
         writer = service.context.writer
         stop = False
 
@@ -135,11 +126,9 @@ def test_a_steady_stream_of_jobs_does_not_hold_up_events(tmp_path: Path) -> None
         stop = True
         await asyncio.gather(*busy)
 
-    played(tmp_path, steps)
 
-
-def test_the_loop_does_not_wait_for_another_process(tmp_path: Path) -> None:
-    async def steps(service: Service, wrote: list[str]) -> None:
+async def test_the_loop_does_not_wait_for_another_process(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (service, wrote):
         held = os.open(f"{service.context.store.path}.lock", os.O_RDWR)
         fcntl.flock(held, fcntl.LOCK_EX)
         events = asyncio.create_task(many(service, 1, 5))
@@ -152,13 +141,11 @@ def test_the_loop_does_not_wait_for_another_process(tmp_path: Path) -> None:
         assert wrote[0] == "loop gave up"
         assert wrote[1].startswith("thread")
 
-    played(tmp_path, steps)
 
-
-def test_much_to_read_and_what_follows_a_slow_commit_is_left_to_the_thread(
+async def test_much_to_read_and_what_follows_a_slow_commit_is_left_to_the_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def steps(service: Service, wrote: list[str]) -> None:
+    async with serving(tmp_path) as (service, wrote):
         long_text = "x" * (inline_commit.MOST_BYTES + 1)
         answer = await service.report(
             *("agent", 1, "tool.called"),
@@ -177,11 +164,9 @@ def test_much_to_read_and_what_follows_a_slow_commit_is_left_to_the_thread(
         await called(service, 4, "c-4")
         assert wrote == ["loop 1", "thread 1", "thread 1"]
 
-    played(tmp_path, steps)
 
-
-def test_a_disk_that_keeps_one_waiting_is_left_to_the_thread_most_of_the_time(tmp_path: Path) -> None:
-    async def steps(service: Service, wrote: list[str]) -> None:
+async def test_a_disk_that_keeps_one_waiting_is_left_to_the_thread_most_of_the_time(tmp_path: Path) -> None:
+    async with serving(tmp_path, slow_disk=inline_commit.SLOW_DISK) as (service, wrote):
         commit = service.context.store.peewee.commit
 
         def slowly() -> None:
@@ -194,11 +179,9 @@ def test_a_disk_that_keeps_one_waiting_is_left_to_the_thread_most_of_the_time(tm
         on_the_loop = sum(each.startswith("loop") for each in wrote)
         assert 1 <= on_the_loop <= 10, wrote
 
-    played(tmp_path, steps, slow_disk=inline_commit.SLOW_DISK)
 
-
-def test_caches_out_of_date_are_brought_up_to_date_by_the_thread(tmp_path: Path) -> None:
-    async def steps(service: Service, wrote: list[str]) -> None:
+async def test_caches_out_of_date_are_brought_up_to_date_by_the_thread(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (service, wrote):
         loads: list[str] = []
         ingest: Any = service.context.writer.ingest
         load, version = ingest._load_keys, ingest._keys_version
@@ -217,11 +200,9 @@ def test_caches_out_of_date_are_brought_up_to_date_by_the_thread(tmp_path: Path)
         assert wrote[2:] == ["loop 1"]
         assert service.context.store.read_here(counter, "keys") == version()
 
-    played(tmp_path, steps)
 
-
-def test_commits_are_put_off_while_clients_connect_but_not_for_ever(tmp_path: Path) -> None:
-    async def steps(service: Service, wrote: list[str]) -> None:
+async def test_commits_are_put_off_while_clients_connect_but_not_for_ever(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (service, wrote):
         waiting = service.context.writer.arrivals
         looks = 0
         look: Any = waiting._look
@@ -238,11 +219,9 @@ def test_commits_are_put_off_while_clients_connect_but_not_for_ever(tmp_path: Pa
         assert looks in (inline_commit.ROUNDS + 1, 2 * (inline_commit.ROUNDS + 1))
         assert wrote == ["loop 1"]
 
-    played(tmp_path, steps)
 
-
-def test_what_has_arrived_when_the_service_stops_is_refused(tmp_path: Path) -> None:
-    async def steps(service: Service, wrote: list[str]) -> None:
+async def test_what_has_arrived_when_the_service_stops_is_refused(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (service, wrote):
         writer: Any = service.context.writer
         event = asyncio.create_task(called(service, 1, "c-1"))
         while not len(writer.arrivals):
@@ -253,13 +232,10 @@ def test_what_has_arrived_when_the_service_stops_is_refused(tmp_path: Path) -> N
         assert answer.status_code == 503
         assert wrote == []
 
-    played(tmp_path, steps)
 
-
-def test_events_keep_their_order_when_the_first_is_the_thread_s(tmp_path: Path) -> None:
+async def test_events_keep_their_order_when_the_first_is_the_thread_s(tmp_path: Path) -> None:
     """The thread has taken the first off its queue, and comes to write it only later."""
-
-    async def steps(service: Service, wrote: list[str]) -> None:
+    async with serving(tmp_path) as (service, _):
         writer = service.context.writer
         take = writer.take
 
@@ -282,14 +258,13 @@ def test_events_keep_their_order_when_the_first_is_the_thread_s(tmp_path: Path) 
         assert [row[0] for row in found] == ["tool.called", "tool.completed", "run.completed"]
         assert await store.read(store.rows, "SELECT 1 FROM audit WHERE type = 'enforcement.gap'") == []
 
-    played(tmp_path, steps)
-
 
 @pytest.mark.parametrize("what", ["metrics", "publish"])
-def test_what_fails_after_a_commit_stops_no_answer(
+async def test_what_fails_after_a_commit_stops_no_answer(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def steps(service: Service, wrote: list[str]) -> None:
+    async with serving(tmp_path) as (service, _):
+
         def fail(*_: Any) -> None:
             raise OSError("no room for what is counted")
 
@@ -302,14 +277,11 @@ def test_what_fails_after_a_commit_stops_no_answer(
         assert await writer.write(lambda transaction: "done") == "done"
         await many(service, 6, 5)
 
-    played(tmp_path, steps)
-
 
 @pytest.mark.parametrize("job", ["a halt", "a key's end"])
-def test_a_commit_that_fails_leaves_nothing_in_memory(job: str, tmp_path: Path) -> None:
+async def test_a_commit_that_fails_leaves_nothing_in_memory(job: str, tmp_path: Path) -> None:
     """Events that share a transaction with a job must not learn what the job changes before it is so."""
-
-    async def steps(service: Service, wrote: list[str]) -> None:
+    async with serving(tmp_path) as (service, _):
         writer, store = service.context.writer, service.context.store
         key_id = (await store.read(store.rows, "SELECT key_id FROM api_keys WHERE name = 'agent'"))[0][0]
         jobs: dict[str, Callable[[Transaction], Any]] = {
@@ -346,5 +318,3 @@ def test_a_commit_that_fails_leaves_nothing_in_memory(job: str, tmp_path: Path) 
         answer = await called(service, 2, "c-2")
         assert answer.status_code == 200, "the key is as it was"
         assert answer.json()["toolCallStatus"] == "blocked", "a halt counts from its answer on"
-
-    played(tmp_path, steps)

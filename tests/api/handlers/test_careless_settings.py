@@ -6,14 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.api.handlers.test_policy_files import conversation
-from tests.harness.application import Service
+from tests.api.handlers.test_policy_files import serving
 
 
-def test_where_nothing_guards_the_root_any_more_it_is_told(tmp_path: Path) -> None:
+async def test_where_nothing_guards_the_root_any_more_it_is_told(tmp_path: Path) -> None:
     """Whoever means to add a folder has put a list of one in the place of what is shipped."""
-
-    async def steps(service: Service) -> None:
+    async with serving(tmp_path) as service:
         file = service.settings.policies_dir / "settings/default.yaml"
         file.parent.mkdir()
 
@@ -32,5 +30,3 @@ def test_where_nothing_guards_the_root_any_more_it_is_told(tmp_path: Path) -> No
         assert "sets `systemFolders` without `/`, so that nothing keeps agents from" in warning["message"]
         assert await warnings("/", "/data") == []
         assert await warnings() == []
-
-    conversation(tmp_path, steps)

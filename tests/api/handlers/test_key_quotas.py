@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +28,11 @@ def hook(event: str, **more: Any) -> dict[str, Any]:
     return HOOK | {"hook_event_name": event, **more}
 
 
-def played(tmp_path: Path, environment: dict[str, str], path: str, bodies: list[Any]) -> list[httpx.Response]:
-    async def play() -> list[httpx.Response]:
-        async with Service(tmp_path, environment=environment) as service:
-            return [await service.call("agent", "POST", path, body) for body in bodies]
-
-    return asyncio.run(play())
+async def played(
+    tmp_path: Path, environment: dict[str, str], path: str, bodies: list[Any]
+) -> list[httpx.Response]:
+    async with Service(tmp_path, environment=environment) as service:
+        return [await service.call("agent", "POST", path, body) for body in bodies]
 
 
 @pytest.mark.parametrize(
@@ -50,18 +48,18 @@ def played(tmp_path: Path, environment: dict[str, str], path: str, bodies: list[
         ),
     ],
 )
-def test_a_key_that_asks_too_much_is_429(
+async def test_a_key_that_asks_too_much_is_429(
     environment: dict[str, str], path: str, bodies: list[Any], tmp_path: Path
 ) -> None:
-    codes = [answer.status_code for answer in played(tmp_path, environment, path, bodies)]
+    codes = [answer.status_code for answer in await played(tmp_path, environment, path, bodies)]
     assert 429 not in codes[:3] and codes[3:] == [429, 429]
 
 
-def test_a_call_of_a_hook_counts_once_and_waiting_for_one_counts_too(tmp_path: Path) -> None:
+async def test_a_call_of_a_hook_counts_once_and_waiting_for_one_counts_too(tmp_path: Path) -> None:
     quota = {"GOVERNANCE_KEY_EVENTS_PER_MINUTE": "3"}
     for name, query, allowed in (("calls", "", "allowed"), ("waits", "?handOut=false", "waiting")):
         calls = [hook("PreToolUse", tool_use_id=f"call-{number}") for number in range(5)]
-        answers = played(tmp_path / name, quota, f"/v1/hooks/claude-code{query}", calls)
+        answers = await played(tmp_path / name, quota, f"/v1/hooks/claude-code{query}", calls)
         assert {answer.status_code for answer in answers} == {200}
         outcomes = [answer.headers["governance-outcome"] for answer in answers]
         assert outcomes == [allowed] * 3 + ["undecided"] * 2

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.api.handlers.test_policy_files import HOLD, conversation
-from tests.harness.application import Service
+from tests.api.handlers.test_policy_files import HOLD, serving
 
 NOTE = HOLD | {"action": "warn", "enabled": True}
 HOLDS = HOLD | {"enabled": True}
 
 
-def test_a_policy_that_waits_for_what_is_gone_is_told_of(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_a_policy_that_waits_for_what_is_gone_is_told_of(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
+
         async def put(name: str, shape: dict[str, Any]) -> str:
             answer = await service.call("admin", "POST", "/v1/policies", shape | {"name": name})
             assert answer.status_code == 201, answer.text
@@ -52,5 +52,3 @@ def test_a_policy_that_waits_for_what_is_gone_is_told_of(tmp_path: Path) -> None
             "after-a-label": nobody,
             "asks-for-a-label": nobody,
         }
-
-    conversation(tmp_path, steps)

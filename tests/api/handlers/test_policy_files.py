@@ -29,12 +29,8 @@ HOLD = {
 OTHER = {"apiVersion": "governance/v1", "kind": "Policy", "policyId": "other"} | HOLD
 
 
-def conversation(tmp_path: Path, steps: Any, **environment: str) -> None:
-    async def play() -> None:
-        async with Service(tmp_path, [HOLD], live=True, environment=environment) as service:
-            await steps(service)
-
-    asyncio.run(play())
+def serving(tmp_path: Path, **environment: str) -> Service:
+    return Service(tmp_path, [HOLD], live=True, environment=environment)
 
 
 async def until(check: Any) -> Any:
@@ -53,8 +49,8 @@ async def logged(caplog: pytest.LogCaptureFixture, message: str) -> None:
     await until(found)
 
 
-def test_a_broken_file_is_a_conflict_and_stays_as_it_is(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_a_broken_file_is_a_conflict_and_stays_as_it_is(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         file = service.settings.policies_dir / "policies" / "hold-payments.yaml"
         broken = file.read_text(encoding="utf-8").replace("require_approval", "requires_approval")
         file.write_text(broken, encoding="utf-8")
@@ -77,11 +73,9 @@ def test_a_broken_file_is_a_conflict_and_stays_as_it_is(tmp_path: Path) -> None:
         decided = await service.report("agent", 1, "tool.called", toolCallId="c-1", toolName="pay")
         assert decided.json()["toolCallStatus"] == "awaiting_approval"
 
-    conversation(tmp_path, steps)
 
-
-def test_an_edit_on_disk_counts_before_the_one_by_the_api(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_an_edit_on_disk_counts_before_the_one_by_the_api(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         file = service.settings.policies_dir / "policies" / "hold-payments.yaml"
         file.write_text(
             file.read_text(encoding="utf-8").replace("Hold payments", "Hold all payments"), "utf-8"
@@ -96,13 +90,11 @@ def test_an_edit_on_disk_counts_before_the_one_by_the_api(tmp_path: Path) -> Non
             (1, "file"),
         ]
 
-    conversation(tmp_path, steps)
 
-
-def test_health_names_files_that_nobody_reads_and_policies_that_govern_nobody(
+async def test_health_names_files_that_nobody_reads_and_policies_that_govern_nobody(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def steps(service: Service) -> None:
+    async with serving(tmp_path) as service:
         folder = service.settings.policies_dir
         good = (folder / "policies/hold-payments.yaml").read_text(encoding="utf-8")
         (folder / "organisations/othr").mkdir(parents=True)
@@ -142,11 +134,9 @@ def test_health_names_files_that_nobody_reads_and_policies_that_govern_nobody(
         service.context.live.reload()
         assert (await service.call("nobody", "GET", "/health")).json()["policies"]["warnings"] == []
 
-    conversation(tmp_path, steps)
 
-
-def test_files_that_gave_way_are_named_until_an_admin_accepts(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_files_that_gave_way_are_named_until_an_admin_accepts(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         repository = service.context.live.repository
         files, at = repository.snapshot.files, service.clock.text
         path = "policies/hold-payments.yaml"
@@ -184,15 +174,12 @@ def test_files_that_gave_way_are_named_until_an_admin_accepts(tmp_path: Path) ->
         assert (await service.call("admin", "PATCH", "/v1/policies/hold-payments", {"name": "x"})).is_success
         assert await named() == []
 
-    conversation(tmp_path, steps)
 
-
-def test_health_and_log_say_when_nothing_is_enforced(
+async def test_health_and_log_say_when_nothing_is_enforced(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Disabled, in shadow mode, inactive, or not there: to a call it is the same."""
-
-    async def steps(service: Service) -> None:
+    async with serving(tmp_path) as service:
         file = service.settings.policies_dir / "policies/hold-payments.yaml"
         good = json.loads(file.read_text(encoding="utf-8"))
         (condition,) = good["matchConditions"]
@@ -216,13 +203,11 @@ def test_health_and_log_say_when_nothing_is_enforced(
             file.write_text(json.dumps(good), encoding="utf-8")
             assert await warnings() == []
 
-    conversation(tmp_path, steps)
 
-
-def test_a_folder_of_a_version_without_detectors_is_told_of(
+async def test_a_folder_of_a_version_without_detectors_is_told_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def steps(service: Service) -> None:
+    async with serving(tmp_path) as service:
         folder = service.settings.policies_dir / "detectors"
 
         async def warnings() -> list[Any]:
@@ -244,11 +229,10 @@ def test_a_folder_of_a_version_without_detectors_is_told_of(
         shutil.copy(SHIPPED / "detectors/enforcement-gap.yaml", own)
         assert await warnings() == []
 
-    conversation(tmp_path, steps)
 
+async def test_where_nobody_can_agree_to_changes_it_is_told(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
 
-def test_where_nobody_can_agree_to_changes_it_is_told(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
         async def warnings() -> list[str]:
             service.context.live.reload()
             answer = await service.call("nobody", "GET", "/health")
@@ -271,11 +255,10 @@ def test_where_nobody_can_agree_to_changes_it_is_told(tmp_path: Path) -> None:
             if found:
                 assert "asks for 2 admins" in found[0] and "but 1 can log in: `governance users" in found[0]
 
-    conversation(tmp_path, steps)
 
+async def test_a_policy_that_asks_for_what_there_is_not_is_told_of(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
 
-def test_a_policy_that_asks_for_what_there_is_not_is_told_of(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
         async def warnings() -> list[str]:
             answer = await service.call("nobody", "GET", "/health")
             return [each["message"] for each in answer.json()["policies"]["warnings"]]
@@ -295,8 +278,6 @@ def test_a_policy_that_asks_for_what_there_is_not_is_told_of(tmp_path: Path) -> 
         assert (await service.call("admin", "PATCH", path, better)).status_code == 200
         assert await warnings() == []
 
-    conversation(tmp_path, steps)
-
 
 async def test_a_start_without_policies_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with Service(tmp_path, [], live=True) as service:
@@ -307,10 +288,10 @@ async def test_a_start_without_policies_says_so(tmp_path: Path, caplog: pytest.L
         assert policies["warnings"][0]["message"] in caplog.text
 
 
-def test_what_a_checkout_takes_away_is_told_with_how_it_comes_back(
+async def test_what_a_checkout_takes_away_is_told_with_how_it_comes_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def steps(service: Service) -> None:
+    async with serving(tmp_path) as service:
         file = service.settings.policies_dir / "policies/hold-payments.yaml"
         before = file.read_bytes()
         assert (
@@ -337,15 +318,12 @@ def test_what_a_checkout_takes_away_is_told_with_how_it_comes_back(
         answer = await service.report("agent", 1, "tool.called", toolCallId="c-1", toolName="pay")
         assert answer.json()["toolCallStatus"] == "blocked"
 
-    conversation(tmp_path, steps)
 
-
-def test_settings_that_go_with_their_file_are_told_with_how_they_come_back(
+async def test_settings_that_go_with_their_file_are_told_with_how_they_come_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As by `git clean`, since the API made the file and nobody committed it."""
-
-    async def steps(service: Service) -> None:
+    async with serving(tmp_path) as service:
         file = service.settings.policies_dir / "settings/default.yaml"
         file.parent.mkdir()
         text = (
@@ -370,25 +348,19 @@ def test_settings_that_go_with_their_file_are_told_with_how_they_come_back(
         told = await until(lambda: line("does not say so any more"))
         assert "of the settings of `default`, `changes` is not in force any more" in told
 
-    conversation(tmp_path, steps)
 
-
-def test_the_body_limit_is_a_setting(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_the_body_limit_is_a_setting(tmp_path: Path) -> None:
+    async with serving(tmp_path, GOVERNANCE_MAX_BODY_BYTES="2048") as service:
         payload = {"text": "x" * 3000}
         answer = await service.report(
             "agent", 1, "tool.called", toolCallId="c-1", toolName="pay", inputPayload=payload
         )
         assert (answer.status_code, answer.json()["code"]) == (413, "payload_too_large")
 
-    conversation(tmp_path, steps, GOVERNANCE_MAX_BODY_BYTES="2048")
 
-
-def test_the_lifetime_of_tokens_is_a_setting(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_the_lifetime_of_tokens_is_a_setting(tmp_path: Path) -> None:
+    async with serving(tmp_path, GOVERNANCE_TOKEN_SECONDS="60") as service:
         assert (await service.call("viewer", "GET", "/v1/me")).status_code == 200
         service.clock.advance(61)
         answer = await service.call("viewer", "GET", "/v1/me")
         assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
-
-    conversation(tmp_path, steps, GOVERNANCE_TOKEN_SECONDS="60")

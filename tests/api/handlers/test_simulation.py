@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +27,12 @@ TRIED = {
 }
 
 
-def played(folder: Path, scene: Callable[[Service], Awaitable[None]]) -> None:
-    async def play() -> None:
-        async with Service(folder, [DRAFT], live=True) as service:
-            await scene(service)
-
-    asyncio.run(play())
+def serving(folder: Path) -> Service:
+    return Service(folder, [DRAFT], live=True)
 
 
 @pytest.mark.parametrize("path", TRIED)
-def test_what_one_reviewer_tries_holds_up_nobody_else(
+async def test_what_one_reviewer_tries_holds_up_nobody_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     go = threading.Event()
@@ -53,8 +48,8 @@ def test_what_one_reviewer_tries_holds_up_nobody_else(
     monkeypatch.setattr(
         *((backtest, "compare") if work is backtest.compare else (simulating, "simulate")), slowly
     )
+    async with serving(tmp_path) as service:
 
-    async def scene(service: Service) -> None:
         async def tried(who: str) -> Any:
             return await service.call(who, "POST", path, TRIED[path])
 
@@ -83,37 +78,29 @@ def test_what_one_reviewer_tries_holds_up_nobody_else(
             429
         ] * len(refused)
 
-    played(tmp_path, scene)
 
-
-def test_a_backtest_gets_so_much_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_backtest_gets_so_much_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulation, "MOST_SECONDS", -1.0)
-
-    async def scene(service: Service) -> None:
+    async with serving(tmp_path) as service:
         assert (await service.call("reviewer", "POST", "/v1/policies/backtest", {"policy": DRAFT})).is_success
         await service.report("agent", 1, "tool.called", toolCallId="call-1", toolName="pay")
         answer = await service.call("reviewer", "POST", "/v1/policies/backtest", {"policy": DRAFT})
         assert answer.status_code == 422 and answer.json()["errors"][0]["pointer"] == "/limit"
         assert "write a smaller `limit`" in answer.json()["detail"]
 
-    played(tmp_path, scene)
 
-
-def test_a_backtest_ends_with_the_service(tmp_path: Path) -> None:
-    async def scene(service: Service) -> None:
+async def test_a_backtest_ends_with_the_service(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         await service.report("agent", 1, "tool.called", toolCallId="call-1", toolName="pay")
         service.context.hub.close()
         answer = await service.call("reviewer", "POST", "/v1/policies/backtest", {"policy": DRAFT})
         assert (answer.status_code, answer.json()["detail"]) == (503, "the service is stopping; try again")
 
-    played(tmp_path, scene)
 
-
-def test_a_backtest_shows_few_large_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_backtest_shows_few_large_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backtest, "MOST_BYTES", 250_000)
     looks = DRAFT | {"matchConditions": [{"field": "toolName", "operator": "equals", "value": "look"}]}
-
-    async def scene(service: Service) -> None:
+    async with serving(tmp_path) as service:
         for number in range(6):
             call = {"toolCallId": f"c-{number}", "toolName": "look", "inputPayload": {"a": "a" * 100_000}}
             assert (await service.report("agent", number, "tool.called", **call)).is_success
@@ -123,5 +110,3 @@ def test_a_backtest_shows_few_large_calls(tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.setattr(backtest, "MOST_BYTES", 1)
         found = (await service.call("reviewer", "POST", "/v1/policies/backtest", {"policy": looks})).json()
         assert (found["changed"], len(found["changes"])) == (6, 1)
-
-    played(tmp_path, scene)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +43,10 @@ def conforms(name: str, value: Any) -> None:
     jsonschema.Draft202012Validator(schemas.load(name)).validate(value)
 
 
-def play(
-    folder: Path, work: Callable[[Service], Awaitable[None]], policies: Any = (), **environment: str
-) -> None:
-    async def all_of_it() -> None:
-        async with Service(folder, policies, environment=environment) as service:
-            await work(service)
-
-    asyncio.run(asyncio.wait_for(all_of_it(), 60))
+@asynccontextmanager
+async def serving(folder: Path, policies: Any = (), **environment: str) -> AsyncIterator[Service]:
+    async with asyncio.timeout(60), Service(folder, policies, environment=environment) as service:
+        yield service
 
 
 async def registered(service: Service, **body: Any) -> dict[str, Any]:
@@ -79,8 +76,8 @@ async def settled(service: Service, webhook_id: str) -> list[dict[str, Any]]:
         await asyncio.sleep(0.02)
 
 
-def test_a_webhook_from_registration_to_deletion(tmp_path: Path) -> None:
-    async def work(service: Service) -> None:
+async def test_a_webhook_from_registration_to_deletion(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         made = await service.call("admin", "POST", "/v1/webhooks", {**HOOK, "description": "to the pager"})
         record = made.json()
         conforms("bodies/webhook-created", record)
@@ -127,8 +124,6 @@ def test_a_webhook_from_registration_to_deletion(tmp_path: Path) -> None:
         assert "whsec_" not in text and "s3cret" not in text
         assert records[0]["details"]["receiver"] == "https://example.com"
 
-    play(tmp_path, work)
-
 
 @pytest.mark.parametrize(
     ("body", "pointer", "words"),
@@ -155,8 +150,10 @@ def test_a_webhook_from_registration_to_deletion(tmp_path: Path) -> None:
         ({"description": 1}, "/description", ""),
     ],
 )
-def test_what_cannot_be_registered(tmp_path: Path, body: dict[str, Any], pointer: str, words: str) -> None:
-    async def work(service: Service) -> None:
+async def test_what_cannot_be_registered(
+    tmp_path: Path, body: dict[str, Any], pointer: str, words: str
+) -> None:
+    async with serving(tmp_path) as service:
         webhook_id = (await registered(service))["webhookId"]
         for answer in (
             await service.call("admin", "POST", "/v1/webhooks", HOOK | body),
@@ -167,22 +164,18 @@ def test_what_cannot_be_registered(tmp_path: Path, body: dict[str, Any], pointer
             assert words in error["message"]
         assert len((await service.call("admin", "GET", "/v1/webhooks")).json()) == 1
 
-    play(tmp_path, work)
 
-
-def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
-    async def work(service: Service) -> None:
+async def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         body = {"url": "http://example.com/", "events": ["run.fialed", "tool.blocked", "nope"]}
         answer = await service.call("admin", "POST", "/v1/webhooks", body)
         assert [error["pointer"] for error in answer.json()["errors"]] == ["/url", "/events/0", "/events/2"]
         unknown = await service.call("admin", "POST", "/v1/webhooks", HOOK | {"secret": "mine"})
         assert unknown.status_code == 422
 
-    play(tmp_path, work)
 
-
-def test_webhooks_of_another_organisation_do_not_exist(tmp_path: Path) -> None:
-    async def work(service: Service) -> None:
+async def test_webhooks_of_another_organisation_do_not_exist(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         webhook_id = (await registered(service))["webhookId"]
         path = f"/v1/webhooks/{webhook_id}"
         delivery_id = (await service.call("admin", "POST", f"{path}/test")).json()["deliveryId"]
@@ -202,13 +195,10 @@ def test_webhooks_of_another_organisation_do_not_exist(tmp_path: Path) -> None:
         across = f"/v1/webhooks/{mine.json()['webhookId']}/deliveries/{delivery_id}/redeliver"
         assert (await service.call("other admin", "POST", across)).status_code == 404
 
-    play(tmp_path, work)
 
-
-def test_an_organisation_has_so_many_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_organisation_has_so_many_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webhooks, "MOST_REGISTERED", 3)
-
-    async def work(service: Service) -> None:
+    async with serving(tmp_path) as service:
         made = [(await registered(service))["webhookId"] for _ in range(3)]
         refused = await service.call("admin", "POST", "/v1/webhooks", HOOK)
         assert refused.status_code == 409 and refused.json()["code"] == "conflict"
@@ -217,11 +207,9 @@ def test_an_organisation_has_so_many_at_most(tmp_path: Path, monkeypatch: pytest
         assert (await service.call("admin", "DELETE", f"/v1/webhooks/{made[0]}")).status_code == 204
         await registered(service)
 
-    play(tmp_path, work)
 
-
-def test_lists_come_in_pages(tmp_path: Path) -> None:
-    async def work(service: Service) -> None:
+async def test_lists_come_in_pages(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         made = [(await registered(service))["webhookId"] for _ in range(5)]
         seen: list[str] = []
         path = "/v1/webhooks?limit=2"
@@ -246,26 +234,23 @@ def test_lists_come_in_pages(tmp_path: Path) -> None:
             path = f"/v1/webhooks/{made[0]}/deliveries?limit={limit}"
             assert (await service.call("admin", "GET", path)).status_code == status
 
-    play(tmp_path, work)
-
 
 @pytest.mark.parametrize(
     "cursor", ["MTAwMDAwMDAwMDAwMDAwMDAwMDAwMA", "LTU", "IlwwMDAwIg", "IlxcdTAwMDAi", "???"]
 )
-def test_forged_cursors_are_harmless(tmp_path: Path, cursor: str) -> None:
-    async def work(service: Service) -> None:
+async def test_forged_cursors_are_harmless(tmp_path: Path, cursor: str) -> None:
+    async with serving(tmp_path) as service:
         webhook_id = (await registered(service))["webhookId"]
         for path in ("/v1/webhooks", f"/v1/webhooks/{webhook_id}/deliveries"):
             answer = await service.call("admin", "GET", f"{path}?cursor={cursor}")
             assert answer.status_code in (200, 422), answer.text
 
-    play(tmp_path, work)
 
-
-def test_a_test_event_is_delivered_and_can_be_sent_again(tmp_path: Path) -> None:
+async def test_a_test_event_is_delivered_and_can_be_sent_again(tmp_path: Path) -> None:
     with Receiver([Answer(), Answer(500), Answer()]) as receiver:
-
-        async def work(service: Service) -> None:
+        async with serving(
+            tmp_path, GOVERNANCE_WEBHOOK_ALLOW=receiver.place, GOVERNANCE_WEBHOOK_RETRY="0"
+        ) as service:
             webhook = await registered(service, url=receiver.url)
             path = f"/v1/webhooks/{webhook['webhookId']}"
             answer = await service.call("admin", "POST", f"{path}/test")
@@ -290,16 +275,9 @@ def test_a_test_event_is_delivered_and_can_be_sent_again(tmp_path: Path) -> None
             missing = await service.call("admin", "POST", f"{path}/deliveries/dlv_0/redeliver")
             assert missing.status_code == 404
 
-        play(
-            tmp_path,
-            work,
-            GOVERNANCE_WEBHOOK_ALLOW=receiver.place,
-            GOVERNANCE_WEBHOOK_RETRY="0",
-        )
 
-
-def test_nothing_is_sent_to_a_disabled_webhook(tmp_path: Path) -> None:
-    async def work(service: Service) -> None:
+async def test_nothing_is_sent_to_a_disabled_webhook(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         webhook_id = (await registered(service))["webhookId"]
         path = f"/v1/webhooks/{webhook_id}"
         delivery_id = (await service.call("admin", "POST", f"{path}/test")).json()["deliveryId"]
@@ -309,13 +287,10 @@ def test_nothing_is_sent_to_a_disabled_webhook(tmp_path: Path) -> None:
             assert answer.status_code == 409 and answer.json()["code"] == "conflict"
             assert "enable it first" in answer.json()["detail"]
 
-    play(tmp_path, work)
 
-
-def test_a_day_of_events_sends_what_the_schemas_say(tmp_path: Path) -> None:
+async def test_a_day_of_events_sends_what_the_schemas_say(tmp_path: Path) -> None:
     with Receiver() as receiver:
-
-        async def work(service: Service) -> None:
+        async with serving(tmp_path, POLICIES, GOVERNANCE_WEBHOOK_ALLOW=receiver.place) as service:
             webhook = await registered(service, url=receiver.url, events=list(webhooks.EVENTS))
             number = iter(range(100))
 
@@ -361,17 +336,14 @@ def test_a_day_of_events_sends_what_the_schemas_say(tmp_path: Path) -> None:
                 assert request.headers["webhook-signature"] == f"v1,{expected}"
                 assert request.json == sent[request.id]
 
-        play(tmp_path, work, POLICIES, GOVERNANCE_WEBHOOK_ALLOW=receiver.place)
-
 
 HANGS = 30
 """Seconds."""
 
 
-def test_receivers_that_hang_do_not_delay_the_api(tmp_path: Path) -> None:
+async def test_receivers_that_hang_do_not_delay_the_api(tmp_path: Path) -> None:
     with Receiver([Answer(delay=HANGS)]) as receiver:
-
-        async def work(service: Service) -> None:
+        async with serving(tmp_path, POLICIES, GOVERNANCE_WEBHOOK_ALLOW=receiver.place) as service:
             for _ in range(10):
                 await registered(service, url=receiver.url, events=["tool.blocked"])
             longest = 0.0
@@ -385,5 +357,3 @@ def test_receivers_that_hang_do_not_delay_the_api(tmp_path: Path) -> None:
             await asyncio.to_thread(receiver.wait_for, 10)
             assert len(receiver.requests) == 10, "all hang"
             assert longest < HANGS / 3, "and nobody waits for them; the machine may be busy"
-
-        play(tmp_path, work, POLICIES, GOVERNANCE_WEBHOOK_ALLOW=receiver.place)

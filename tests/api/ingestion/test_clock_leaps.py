@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -56,17 +57,15 @@ class Times:
         return str(answer.json()["toolCallStatus"])
 
 
-def played(folder: Path, database_url: str, steps: Any) -> None:
-    async def play() -> None:
-        environment = {"GOVERNANCE_DATABASE_URL": database_url}
-        async with Service(folder, [FEW], environment=environment) as service:
-            await steps(Times(service))
-
-    asyncio.run(play())
+@asynccontextmanager
+async def serving(folder: Path, database_url: str) -> AsyncIterator[Times]:
+    environment = {"GOVERNANCE_DATABASE_URL": database_url}
+    async with Service(folder, [FEW], environment=environment) as service:
+        yield Times(service)
 
 
-def test_a_leap_ahead_and_back_forgets_no_call(tmp_path: Path, database_url: str) -> None:
-    async def steps(times: Times) -> None:
+async def test_a_leap_ahead_and_back_forgets_no_call(tmp_path: Path, database_url: str) -> None:
+    async with serving(tmp_path, database_url) as times:
         assert [await times.search() for _ in range(3)] == ["allowed", "allowed", "blocked"]
         for seconds in (DAY, -DAY, 300.0, -300.0):
             times.leap(seconds)
@@ -77,11 +76,9 @@ def test_a_leap_ahead_and_back_forgets_no_call(tmp_path: Path, database_url: str
         times.pass_by(31)
         assert [await times.search() for _ in range(3)] == ["allowed", "allowed", "blocked"]
 
-    played(tmp_path, database_url, steps)
 
-
-def test_calls_of_a_time_to_come_count_for_one_window_more(tmp_path: Path, database_url: str) -> None:
-    async def steps(times: Times) -> None:
+async def test_calls_of_a_time_to_come_count_for_one_window_more(tmp_path: Path, database_url: str) -> None:
+    async with serving(tmp_path, database_url) as times:
         store, writer = times.service.context.store, times.service.context.writer
         times.leap(DAY)
         assert [await times.search() for _ in range(3)] == ["allowed", "allowed", "blocked"]
@@ -92,8 +89,6 @@ def test_calls_of_a_time_to_come_count_for_one_window_more(tmp_path: Path, datab
         assert await times.search() == "blocked"
         times.pass_by(61)
         assert await times.search() == "allowed"
-
-    played(tmp_path, database_url, steps)
 
 
 async def test_a_grant_of_a_time_to_come_covers_nothing(tmp_path: Path, database_url: str) -> None:

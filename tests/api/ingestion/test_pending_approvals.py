@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,22 +31,20 @@ async def pending(service: Service) -> list[dict[str, Any]]:
     return found
 
 
-def played(tmp_path: Path, url: str, steps: Any, most: int = 3, lanes: int = 3) -> None:
-    async def play() -> None:
-        environment = {
-            "GOVERNANCE_DATABASE_URL": url,
-            "GOVERNANCE_LANES": str(lanes),
-            "GOVERNANCE_KEY_PENDING_APPROVALS": str(most),
-        }
-        async with Service(tmp_path, [HOLD], environment=environment) as service:
-            await steps(service)
-            await intact(service)
-
-    asyncio.run(play())
+@asynccontextmanager
+async def serving(tmp_path: Path, url: str, most: int = 3, lanes: int = 3) -> AsyncIterator[Service]:
+    environment = {
+        "GOVERNANCE_DATABASE_URL": url,
+        "GOVERNANCE_LANES": str(lanes),
+        "GOVERNANCE_KEY_PENDING_APPROVALS": str(most),
+    }
+    async with Service(tmp_path, [HOLD], environment=environment) as service:
+        yield service
+        await intact(service)
 
 
-def test_one_more_than_may_wait_is_429_and_on_record(tmp_path: Path, database_url: str) -> None:
-    async def steps(service: Service) -> None:
+async def test_one_more_than_may_wait_is_429_and_on_record(tmp_path: Path, database_url: str) -> None:
+    async with serving(tmp_path, database_url) as service:
         for number in range(3):
             assert (await held(service, number)).json()["toolCallStatus"] == "awaiting_approval"
         for number in range(3, 8):
@@ -69,11 +69,9 @@ def test_one_more_than_may_wait_is_429_and_on_record(tmp_path: Path, database_ur
         assert [record["details"]["kind"] for record in records] == ["pending_approvals"] * 2
         assert [record["details"]["count"] for record in records] == [5, 1]
 
-    played(tmp_path, database_url, steps)
 
-
-def test_a_resolved_approval_makes_room(tmp_path: Path, database_url: str) -> None:
-    async def steps(service: Service) -> None:
+async def test_a_resolved_approval_makes_room(tmp_path: Path, database_url: str) -> None:
+    async with serving(tmp_path, database_url) as service:
         service.context.writer.ingest._pending._clock = service.clock  # type: ignore[union-attr]
         for number in range(3):
             await held(service, number)
@@ -85,39 +83,30 @@ def test_a_resolved_approval_makes_room(tmp_path: Path, database_url: str) -> No
         assert (await held(service, 5)).status_code == 200
         assert (await held(service, 6)).status_code == 429
 
-    played(tmp_path, database_url, steps)
 
-
-def test_those_that_come_together_are_counted_together(tmp_path: Path, database_url: str) -> None:
-    async def steps(service: Service) -> None:
+async def test_those_that_come_together_are_counted_together(tmp_path: Path, database_url: str) -> None:
+    # More than one lane of PostgreSQL at the same moment may each add what it is writing.
+    async with serving(tmp_path, database_url, most=10, lanes=1) as service:
         await held(service, "first")
         answers = await asyncio.gather(*(held(service, number, run=f"r{number}") for number in range(40)))
         assert sorted({answer.status_code for answer in answers}) == [200, 429]
         assert sum(answer.status_code == 200 for answer in answers) == 9
         assert len(await pending(service)) == 10
 
-    # More than one lane of PostgreSQL at the same moment may each add what it is writing.
-    played(tmp_path, database_url, steps, most=10, lanes=1)
 
-
-def test_a_commit_that_begins_anew_has_marked_nobody(tmp_path: Path, database_url: str) -> None:
+async def test_a_commit_that_begins_anew_has_marked_nobody(tmp_path: Path, database_url: str) -> None:
     """More than the limit in one commit, which had assumed that nothing waits yet."""
-
-    async def steps(service: Service) -> None:
+    async with serving(tmp_path, database_url, most=10, lanes=1) as service:
         events = [called(number) for number in range(20)]
         answer = await service.call("agent", "POST", "/v1/events/batch", {"events": events})
         assert [one["status"] for one in answer.json()["results"]] == [200] * 10 + [429] * 10
         assert len(await pending(service)) == 10
 
-    played(tmp_path, database_url, steps, most=10, lanes=1)
 
-
-def test_no_limit(tmp_path: Path, database_url: str) -> None:
-    async def steps(service: Service) -> None:
+async def test_no_limit(tmp_path: Path, database_url: str) -> None:
+    async with serving(tmp_path, database_url, most=0) as service:
         answers = [await held(service, number) for number in range(5)]
         assert {answer.status_code for answer in answers} == {200}
-
-    played(tmp_path, database_url, steps, most=0)
 
 
 def test_a_full_key_is_not_counted_with_each_call() -> None:

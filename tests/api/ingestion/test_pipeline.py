@@ -32,12 +32,8 @@ BLOCK = {
 }
 
 
-def played(tmp_path: Path, steps: Any) -> None:
-    async def play() -> None:
-        async with Service(tmp_path, [BLOCK, THIEVES]) as service:
-            await steps(service)
-
-    asyncio.run(play())
+def serving(tmp_path: Path) -> Service:
+    return Service(tmp_path, [BLOCK, THIEVES])
 
 
 def another_process(service: Service) -> Ingestion:
@@ -75,15 +71,13 @@ async def called(service: Service, number: int, call: str, tool: str = "mail", r
     return await service.report("agent", number, "tool.called", runId=run, toolCallId=call, toolName=tool)
 
 
-def test_a_repeated_event_gets_its_recorded_answer(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_a_repeated_event_gets_its_recorded_answer(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         first = await called(service, 1, "c-1", "wire")
         again = await called(service, 1, "c-1", "wire")
         assert again.content == first.content
         assert again.headers["idempotent-replay"] == "true"
         assert "idempotent-replay" not in first.headers
-
-    played(tmp_path, steps)
 
 
 ASK = {
@@ -146,8 +140,8 @@ async def test_an_answer_that_its_call_tells_is_kept_once(tmp_path: Path) -> Non
         await steps(service)
 
 
-def test_one_repetition_among_many_new_events_spoils_none(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_one_repetition_among_many_new_events_spoils_none(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         await called(service, 1, "c-1", "wire")
         numbers = [*range(2, 40), 1, *range(40, 60)]
         answers = await asyncio.gather(
@@ -160,11 +154,9 @@ def test_one_repetition_among_many_new_events_spoils_none(tmp_path: Path) -> Non
         audit = await service.call("admin", "GET", "/v1/audit?type=decision&limit=200")
         assert len(audit.json()) == 59
 
-    played(tmp_path, steps)
 
-
-def test_what_was_reported_as_something_else_is_refused(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_what_was_reported_as_something_else_is_refused(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         await called(service, 1, "c-1")
         answers = [
             await service.report("agent", 1, "tool.called", runId="s", toolCallId="c-1", toolName="mail"),
@@ -179,16 +171,14 @@ def test_what_was_reported_as_something_else_is_refused(tmp_path: Path) -> None:
             *("event_id_conflict", "tool_call_conflict", "event_id_conflict")
         ]
 
-    played(tmp_path, steps)
 
-
-def test_ids_that_share_a_hash_are_refused_and_not_mixed_up(
+async def test_ids_that_share_a_hash_are_refused_and_not_mixed_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def short(owner: str, name: str) -> int:
         return len(name)
 
-    async def steps(service: Service) -> None:
+    async with serving(tmp_path) as service:
         monkeypatch.setattr(event_, "hash64", short)
         first = await called(service, 1, "call-1", "wire")
         assert first.json()["toolCallStatus"] == "blocked"
@@ -203,11 +193,9 @@ def test_ids_that_share_a_hash_are_refused_and_not_mixed_up(
             ("call-1", None)
         ]
 
-    played(tmp_path, steps)
 
-
-def test_a_run_that_another_process_ended_is_known_to_have_ended(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_a_run_that_another_process_ended_is_known_to_have_ended(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         await service.report("agent", 1, "run.started", runId="r", task="pay")
         await called(service, 2, "c-1")
         ours, service.context.writer.ingest = service.context.writer.ingest, another_process(service)
@@ -217,13 +205,11 @@ def test_a_run_that_another_process_ended_is_known_to_have_ended(tmp_path: Path)
         flags = {call["toolCallId"]: call["flags"] for call in (await record_of_run(service))["toolCalls"]}
         assert flags == {"c-1": [], "c-2": ["after_run_ended"]}
 
-    played(tmp_path, steps)
 
-
-def test_a_run_that_a_failed_transaction_had_ended_goes_on(
+async def test_a_run_that_a_failed_transaction_had_ended_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def steps(service: Service) -> None:
+    async with serving(tmp_path) as service:
         await called(service, 1, "c-1")
 
         def broken(*_: Any) -> None:
@@ -238,11 +224,9 @@ def test_a_run_that_a_failed_transaction_had_ended_goes_on(
         assert run["status"] == "running"
         assert [call["flags"] for call in run["toolCalls"]] == [[], []]
 
-    played(tmp_path, steps)
 
-
-def test_what_was_asked_before_does_not_decide_once_the_policies_have_changed(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_what_was_asked_before_does_not_decide_once_the_policies_have_changed(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         writer, ingest = service.context.writer, service.context.writer.ingest
         assert isinstance(ingest, Ingestion)
         caller = service.context.credentials.known(key_digest(service.credentials["agent"]["X-API-Key"]))
@@ -258,11 +242,9 @@ def test_what_was_asked_before_does_not_decide_once_the_policies_have_changed(tm
         answer = await writer.ingested(ready, asyncio.get_running_loop())
         assert msgspec.json.decode(answer.content)["toolCallStatus"] == "blocked"
 
-    played(tmp_path, steps)
 
-
-def test_what_was_asked_before_does_not_decide_once_the_run_has_said_more(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_what_was_asked_before_does_not_decide_once_the_run_has_said_more(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         writer = service.context.writer
         caller = service.context.credentials.known(key_digest(service.credentials["agent"]["X-API-Key"]))
         assert caller is not None
@@ -274,13 +256,10 @@ def test_what_was_asked_before_does_not_decide_once_the_run_has_said_more(tmp_pa
         answer = await writer.ingested(ready, asyncio.get_running_loop())
         assert msgspec.json.decode(answer.content)["toolCallStatus"] == "blocked"
 
-    played(tmp_path, steps)
 
-
-def test_events_leave_no_work_to_the_garbage_collector(tmp_path: Path) -> None:
+async def test_events_leave_no_work_to_the_garbage_collector(tmp_path: Path) -> None:
     """It would stop the process for tens of milliseconds time and again."""
-
-    async def steps(service: Service) -> None:
+    async with serving(tmp_path) as service:
         loop, writer = asyncio.get_running_loop(), service.context.writer
         key = service.credentials["agent"]["X-API-Key"]
         caller = service.context.credentials.known(key_digest(key))
@@ -312,8 +291,6 @@ def test_events_leave_no_work_to_the_garbage_collector(tmp_path: Path) -> None:
             assert not gone.alive
         finally:
             gc.enable()
-
-    played(tmp_path, steps)
 
 
 # ---- databases of before ------------------------------------------------------------------------------

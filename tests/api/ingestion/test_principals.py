@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from time import thread_time
 from typing import Any
@@ -35,19 +36,17 @@ FOR_ALICE = {
 }
 
 
-def played(tmp_path: Path, steps: Any) -> None:
-    async def play() -> None:
-        async with Service(tmp_path, [ALICE_ONLY, FOR_ALICE]) as service:
-            for name in ("alice", "bob"):
-                await service.context.writer.write(
-                    lambda transaction, name=name: accounts.add_key(
-                        transaction, "default", name, key_digest(f"agk_{name}"), "agk_", "test", user_id=name
-                    )
+@asynccontextmanager
+async def serving(tmp_path: Path) -> AsyncIterator[Service]:
+    async with Service(tmp_path, [ALICE_ONLY, FOR_ALICE]) as service:
+        for name in ("alice", "bob"):
+            await service.context.writer.write(
+                lambda transaction, name=name: accounts.add_key(
+                    transaction, "default", name, key_digest(f"agk_{name}"), "agk_", "test", user_id=name
                 )
-                service.credentials[name] = {"X-API-Key": f"agk_{name}"}
-            await steps(service)
-
-    asyncio.run(play())
+            )
+            service.credentials[name] = {"X-API-Key": f"agk_{name}"}
+        yield service
 
 
 async def tokens_of(service: Service, *names: str) -> list[str]:
@@ -58,8 +57,8 @@ async def tokens_of(service: Service, *names: str) -> list[str]:
     return [jwt.encode({"sub": name, "exp": expires}, SECRET, algorithm="HS256") for name in names]
 
 
-def test_a_decision_for_one_user_is_not_given_to_another(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_a_decision_for_one_user_is_not_given_to_another(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         wipe = {"toolCallId": "c-1", "toolName": "wipe"}
         first = await service.report("alice", 1, "tool.called", **wipe)
         assert first.json()["toolCallStatus"] == "allowed"
@@ -72,11 +71,9 @@ def test_a_decision_for_one_user_is_not_given_to_another(tmp_path: Path) -> None
         own = await service.report("bob", 4, "tool.called", runId="run-2", **wipe)
         assert own.json()["toolCallStatus"] == "blocked"
 
-    played(tmp_path, steps)
 
-
-def test_an_outcome_is_of_the_user_for_whom_the_call_was_made(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_an_outcome_is_of_the_user_for_whom_the_call_was_made(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         alice, bob = await tokens_of(service, "alice", "bob")
         for run, token, told, labels in (
             ("run-1", alice, {}, ["of-alice"]),
@@ -88,11 +85,9 @@ def test_an_outcome_is_of_the_user_for_whom_the_call_was_made(tmp_path: Path) ->
             await service.report("agent", f"{run}-2", "tool.completed", **call, outputPayload={}, **told)
             assert (await service.call("agent", "GET", f"/v1/runs/{run}")).json()["labels"] == labels
 
-    played(tmp_path, steps)
 
-
-def test_nor_is_it_within_one_run(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_nor_is_it_within_one_run(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         alice, bob = await tokens_of(service, "alice", "bob")
         wipe = {"toolCallId": "c-1", "toolName": "wipe"}
         first = await service.report("agent", 1, "tool.called", **wipe, userToken=alice)
@@ -108,11 +103,9 @@ def test_nor_is_it_within_one_run(tmp_path: Path) -> None:
         )
         assert own.json()["toolCallStatus"] == "blocked"
 
-    played(tmp_path, steps)
 
-
-def test_nor_to_the_same_user_with_other_claims(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_nor_to_the_same_user_with_other_claims(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         rule = {"name": "Acme", "userToken": {"algorithm": "HS256", "key": SECRET}}
         assert (await service.call("admin", "PUT", "/v1/organisation", rule)).status_code == 200
         expires = int(service.clock()) + 600
@@ -133,8 +126,6 @@ def test_nor_to_the_same_user_with_other_claims(tmp_path: Path) -> None:
         for number, other in enumerate(others, 3):
             assert await status(number, **(own | other)) == (409, "tool_call_conflict"), other
         assert await status(6, email="alice@acme.example", scope="a b") == (409, "tool_call_conflict")
-
-    played(tmp_path, steps)
 
 
 async def test_an_approval_for_a_user_is_not_handed_out_to_a_hook_without_one(tmp_path: Path) -> None:
@@ -166,8 +157,8 @@ async def test_an_approval_for_a_user_is_not_handed_out_to_a_hook_without_one(tm
         assert answer.headers["Governance-Outcome"] == "blocked", answer.text
 
 
-def test_a_token_under_an_escaped_key_is_not_stored(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_a_token_under_an_escaped_key_is_not_stored(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         rule = {"name": "Acme", "userToken": {"algorithm": "HS256", "key": SECRET}}
         assert (await service.call("admin", "PUT", "/v1/organisation", rule)).status_code == 200
         token = jwt.encode({"sub": "alice", "exp": int(service.clock()) + 600}, SECRET, algorithm="HS256")
@@ -188,10 +179,8 @@ def test_a_token_under_an_escaped_key_is_not_stored(tmp_path: Path) -> None:
         assert token.encode() not in stored
         assert b"sha256:" in stored
 
-    played(tmp_path, steps)
 
-
-def test_whatever_reading_a_token_takes_is_time_of_its_key(
+async def test_whatever_reading_a_token_takes_is_time_of_its_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verify = validation.verify_user_token
@@ -202,7 +191,7 @@ def test_whatever_reading_a_token_takes_is_time_of_its_key(
             pass
         return verify(*arguments)
 
-    async def steps(service: Service) -> None:
+    async with serving(tmp_path) as service:
         monkeypatch.setattr(validation, "verify_user_token", slowly)
         (key_id,) = await service.context.store.read(
             lambda: service.context.store.rows("SELECT key_id FROM api_keys WHERE name = 'alice'")[0]
@@ -211,5 +200,3 @@ def test_whatever_reading_a_token_takes_is_time_of_its_key(
         assert taken(key_id) == 0
         refused = await service.report("alice", 1, "custom.a", userToken="a.b.c")
         assert refused.status_code == 401 and taken(key_id) >= 0.02
-
-    played(tmp_path, steps)

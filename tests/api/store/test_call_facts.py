@@ -21,13 +21,8 @@ GOAL = "A" * 100_000
 RUN = {"task": "settle", "model": "m-1", "agentContext": {"goal": GOAL, "attempt": 2}}
 
 
-def played(tmp_path: Path, database_url: str, steps: Any) -> None:
-    async def play() -> None:
-        environment = {"GOVERNANCE_DATABASE_URL": database_url}
-        async with Service(tmp_path, [HOLD], environment=environment) as service:
-            await steps(service)
-
-    asyncio.run(play())
+def serving(tmp_path: Path, database_url: str) -> Service:
+    return Service(tmp_path, [HOLD], environment={"GOVERNANCE_DATABASE_URL": database_url})
 
 
 async def reported(service: Service) -> list[dict[str, Any]]:
@@ -40,19 +35,17 @@ async def reported(service: Service) -> list[dict[str, Any]]:
     return [answer.json() for answer in answers]
 
 
-def test_what_a_run_tells_is_stored_once(tmp_path: Path, database_url: str) -> None:
-    async def steps(service: Service) -> None:
+async def test_what_a_run_tells_is_stored_once(tmp_path: Path, database_url: str) -> None:
+    async with serving(tmp_path, database_url) as service:
         statuses = [answer["toolCallStatus"] for answer in await reported(service)]
         assert statuses == ["allowed"] + ["awaiting_approval"] * 20
         store = service.context.store
         ((size,),) = await store.read(lambda: store.rows("SELECT SUM(LENGTH(facts)) FROM tool_calls"))
         assert size < 5_000
 
-    played(tmp_path, database_url, steps)
 
-
-def test_calls_are_read_back_as_they_were_decided(tmp_path: Path, database_url: str) -> None:
-    async def steps(service: Service) -> None:
+async def test_calls_are_read_back_as_they_were_decided(tmp_path: Path, database_url: str) -> None:
+    async with serving(tmp_path, database_url) as service:
         answers = await reported(service)
         store = service.context.store
         found = await store.read(recorded_calls.recorded, store, "default")
@@ -65,11 +58,11 @@ def test_calls_are_read_back_as_they_were_decided(tmp_path: Path, database_url: 
         asserted = (await service.call("reviewer", "GET", path)).json()["asserted"]
         assert asserted == {"task": "settle", "agentContext": {"number": 2}}
 
-    played(tmp_path, database_url, steps)
 
-
-def test_calls_that_hold_the_facts_of_their_run_are_read_the_same(tmp_path: Path, database_url: str) -> None:
-    async def steps(service: Service) -> None:
+async def test_calls_that_hold_the_facts_of_their_run_are_read_the_same(
+    tmp_path: Path, database_url: str
+) -> None:
+    async with serving(tmp_path, database_url) as service:
         answers = await reported(service)
         store = service.context.store
         path = f"/v1/approvals/{answers[1]['approvalId']}"
@@ -90,8 +83,6 @@ def test_calls_that_hold_the_facts_of_their_run_are_read_the_same(tmp_path: Path
                     )
                 )
         assert await read() == now
-
-    played(tmp_path, database_url, steps)
 
 
 async def test_what_a_run_tells_later_is_no_fact_of_the_calls_before(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +19,6 @@ from tests.harness.event_connection import Connection, request
 FORBIDDEN = ApiError("forbidden", "not for you")
 
 
-def played(tmp_path: Path, steps: Any) -> None:
-    async def play() -> None:
-        async with Service(tmp_path) as service:
-            await steps(service)
-
-    asyncio.run(play())
-
-
 async def noted(service: Service, organisation: str = "default") -> list[dict[str, Any]]:
     """Oldest first."""
     answer = await service.call(
@@ -37,8 +28,8 @@ async def noted(service: Service, organisation: str = "default") -> list[dict[st
     return found[::-1]
 
 
-def test_a_thousand_refusals_are_two_records(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_a_thousand_refusals_are_two_records(tmp_path: Path) -> None:
+    async with Service(tmp_path) as service:
         batch = [event(n, "run.started", service.clock.text, {"agentId": f"a{n}"}) for n in range(1_000)]
         answer = await service.call("bound agent", "POST", "/v1/events/batch", {"events": batch})
         assert {each["status"] for each in answer.json()["results"]} == {403}
@@ -50,13 +41,10 @@ def test_a_thousand_refusals_are_two_records(tmp_path: Path) -> None:
         await service.call("bound agent", "POST", "/v1/events/batch", {"events": batch[:1]})
         assert [each["details"]["count"] for each in await noted(service)] == [1, 999, 1]
 
-    played(tmp_path, steps)
 
-
-def test_many_callers_are_counted_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_callers_are_counted_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refusals, "MOST_COUNTED", 2)
-
-    async def steps(service: Service) -> None:
+    async with Service(tmp_path) as service:
         for number in range(6):
             caller = Caller("key", "other" if number == 5 else "default", key_id=str(number))
             await service.context.refusals.note(caller, FORBIDDEN, "POST /v1/halt")
@@ -72,11 +60,10 @@ def test_many_callers_are_counted_together(tmp_path: Path, monkeypatch: pytest.M
         await service.context.refusals.note(again, FORBIDDEN, "POST /v1/halt")
         assert (await noted(service))[-1]["actor"] == "key:again"
 
-    played(tmp_path, steps)
 
+async def test_what_cannot_be_written_stays_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Service(tmp_path) as service:
 
-def test_what_cannot_be_written_stays_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def steps(service: Service) -> None:
         async def fails(job: Any) -> Any:
             raise DatabaseUnavailable("the database is away")
 
@@ -91,11 +78,9 @@ def test_what_cannot_be_written_stays_counted(tmp_path: Path, monkeypatch: pytes
         await service.context.refusals.close()
         assert [each["details"]["count"] for each in await noted(service)] == [3]
 
-    played(tmp_path, steps)
 
-
-def test_no_record_shows_a_credential(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_no_record_shows_a_credential(tmp_path: Path) -> None:
+    async with Service(tmp_path) as service:
         token = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJtYWxsb3J5In0.c2lnbmF0dXJl"
         headers = {**service.credentials["agent"], "Authorization": f"Bearer {token}"}
         refused = await service.call("nobody", "POST", "/v1/halt", {}, headers=headers)
@@ -106,11 +91,9 @@ def test_no_record_shows_a_credential(tmp_path: Path) -> None:
         assert token not in str(found)
         assert service.credentials["agent"]["X-API-Key"] not in str(found)
 
-    played(tmp_path, steps)
 
-
-def test_the_fast_path_notes_what_is_refused_at_the_commit(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_the_fast_path_notes_what_is_refused_at_the_commit(tmp_path: Path) -> None:
+    async with Service(tmp_path) as service:
         assert (await service.report("agent", 1, "run.started")).status_code == 200
         body = msgspec.json.encode(event(2, "run.completed", service.clock.text, {}))
         key = service.credentials["second agent"]["X-API-Key"]
@@ -123,5 +106,3 @@ def test_the_fast_path_notes_what_is_refused_at_the_commit(tmp_path: Path) -> No
         found = await noted(service)
         assert [each["details"]["kind"] for each in found] == ["run_of_another_key"] * 2
         assert found[0]["actor"] == service.callers["second agent"].actor
-
-    played(tmp_path, steps)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -15,21 +14,15 @@ from tests.harness.application import NO_LAUNCHES, Service
 from tests.harness.conversation import check_shape
 
 
-def played(tmp_path: Path, database_url: str, steps: Any, policies: Any = (NO_LAUNCHES,)) -> None:
-    async def play() -> None:
-        environment = {"GOVERNANCE_DATABASE_URL": database_url}
-        async with Service(tmp_path, policies, environment=environment) as service:
-            await steps(service)
-
-    asyncio.run(play())
+def serving(tmp_path: Path, database_url: str, policies: Any = (NO_LAUNCHES,)) -> Service:
+    return Service(tmp_path, policies, environment={"GOVERNANCE_DATABASE_URL": database_url})
 
 
-def test_what_agents_assert_of_calls_is_bounded(
+async def test_what_agents_assert_of_calls_is_bounded(
     tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runs, "MOST_PAYLOAD_BYTES", 1_000_000)
-
-    async def steps(service: Service) -> None:
+    async with serving(tmp_path, database_url) as service:
         said = {"reason": "since", "agentContext": {"goal": "a" * 150_000}}
         for number in range(8):
             fields = {"toolCallId": f"c-{number}", "toolName": "look", **said}
@@ -44,8 +37,6 @@ def test_what_agents_assert_of_calls_is_bounded(
         assert ["leftOut" in call for call in calls] == [False] * 3 + [True] * 5
         assert all(call["keyId"] for call in calls)
 
-    played(tmp_path, database_url, steps)
-
 
 def _most_in_memory() -> int:
     """Bytes that this process had in memory at most, since its peak was forgotten."""
@@ -54,14 +45,13 @@ def _most_in_memory() -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak is known on Linux alone")
-def test_a_run_is_not_in_memory_as_a_whole(
+async def test_a_run_is_not_in_memory_as_a_whole(
     tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However much is kept of it: who has a key, or looks at its runs, would end the service for all."""
     monkeypatch.setattr(runs, "MOST_PAYLOAD_BYTES", 1_000_000)
     monkeypatch.setattr(runs, "AT_ONCE", 4)
-
-    async def steps(service: Service) -> None:
+    async with serving(tmp_path, database_url) as service:
         large = "x" * 900_000
         for number in range(60):
             call = {"toolCallId": f"c-{number}"}
@@ -78,11 +68,9 @@ def test_a_run_is_not_in_memory_as_a_whole(
         assert len(answer.json()["toolCalls"]) == 60
         assert _most_in_memory() - before < 50_000_000
 
-    played(tmp_path, database_url, steps)
 
-
-def test_outputs_take_no_more_memory_than_their_text(tmp_path: Path, database_url: str) -> None:
-    async def steps(service: Service) -> None:
+async def test_outputs_take_no_more_memory_than_their_text(tmp_path: Path, database_url: str) -> None:
+    async with serving(tmp_path, database_url) as service:
         output = [{}] * 60_000
         for number in range(8):
             call = {"toolCallId": f"c-{number}"}
@@ -101,11 +89,9 @@ def test_outputs_take_no_more_memory_than_their_text(tmp_path: Path, database_ur
         check_shape("GET", "/v1/runs/run-1", answer)
         assert [call["outputPayload"] for call in answer.json()["toolCalls"]] == [output] * 8
 
-    played(tmp_path, database_url, steps)
 
-
-def test_a_list_of_runs_is_bounded(tmp_path: Path, database_url: str) -> None:
-    async def steps(service: Service) -> None:
+async def test_a_list_of_runs_is_bounded(tmp_path: Path, database_url: str) -> None:
+    async with serving(tmp_path, database_url) as service:
         long = "ä" * 100_000
         said = {"task": long, "model": long, "reason": long, "agentContext": {"goal": long}}
         brief = {"task": "settle", "agentContext": {"goal": "win"}}
@@ -126,11 +112,9 @@ def test_a_list_of_runs_is_bounded(tmp_path: Path, database_url: str) -> None:
             {"reason": long, "agentContext": {"goal": long}},
         )
 
-    played(tmp_path, database_url, steps)
 
-
-def test_a_run_comes_in_pages_from_its_newest_call(tmp_path: Path, database_url: str) -> None:
-    async def steps(service: Service) -> None:
+async def test_a_run_comes_in_pages_from_its_newest_call(tmp_path: Path, database_url: str) -> None:
+    async with serving(tmp_path, database_url) as service:
         for number in range(5):
             tool = {"toolCallId": f"c-{number}", "toolName": "launch" if number == 1 else "look"}
             await service.report("agent", number, "tool.called", **tool)
@@ -147,10 +131,8 @@ def test_a_run_comes_in_pages_from_its_newest_call(tmp_path: Path, database_url:
         refused = await service.call("agent", "GET", "/v1/runs/run-1?limit=10001")
         assert refused.status_code == 422
 
-    played(tmp_path, database_url, steps)
 
-
-def test_approvals_are_held_against_the_record_together(
+async def test_approvals_are_held_against_the_record_together(
     tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checked: list[str] = []
@@ -160,7 +142,12 @@ def test_approvals_are_held_against_the_record_together(
         checked.append(call.tool_call_id)
         return check(call, receipt)
 
-    async def steps(service: Service) -> None:
+    hold = {
+        "name": "Hold payments",
+        "action": "require_approval",
+        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
+    }
+    async with serving(tmp_path, database_url, [hold]) as service:
         for number in range(4):
             fields = {"toolCallId": f"c-{number}", "toolName": "pay"}
             answer = await service.report("agent", number, "tool.called", **fields)
@@ -174,10 +161,3 @@ def test_approvals_are_held_against_the_record_together(
         assert [call["status"] for call in calls] == ["allowed", "allowed", "blocked", "allowed"]
         assert "not the one of its record" in calls[2]["blockedReason"]
         assert checked == ["c-2"]
-
-    hold = {
-        "name": "Hold payments",
-        "action": "require_approval",
-        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
-    }
-    played(tmp_path, database_url, steps, [hold])

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from api.store.tools.proposals import MOST_OF_A_KEY
 from tests.harness.application import Service
-
-
-def played(folder: Path, play: Callable[[Service], Awaitable[None]]) -> None:
-    async def played() -> None:
-        async with Service(folder, live=True) as service:
-            await play(service)
-
-    asyncio.run(played())
 
 
 def body(server: int, tools: int = 1) -> dict[str, object]:
@@ -23,8 +13,8 @@ def body(server: int, tools: int = 1) -> dict[str, object]:
     return {"server": f"server {server}", "tools": named}
 
 
-def test_a_key_tells_of_so_many_servers(tmp_path: Path) -> None:
-    async def play(service: Service) -> None:
+async def test_a_key_tells_of_so_many_servers(tmp_path: Path) -> None:
+    async with Service(tmp_path, live=True) as service:
 
         async def told(server: int, who: str = "agent") -> int:
             answer = await service.call(who, "POST", "/v1/tool-proposals", body(server))
@@ -42,11 +32,9 @@ def test_a_key_tells_of_so_many_servers(tmp_path: Path) -> None:
         listed = (await service.call("agent", "GET", "/v1/tool-proposals?limit=5")).json()
         assert len(listed) == 5 and "server 3" not in {each["server"] for each in listed}
 
-    played(tmp_path, play)
 
-
-def test_pages_hold_each_proposal_once(tmp_path: Path) -> None:
-    async def play(service: Service) -> None:
+async def test_pages_hold_each_proposal_once(tmp_path: Path) -> None:
+    async with Service(tmp_path, live=True) as service:
         for number in range(7):
             await service.call("agent", "POST", "/v1/tool-proposals", body(number))
         found: list[str] = []
@@ -57,16 +45,12 @@ def test_pages_hold_each_proposal_once(tmp_path: Path) -> None:
             address = answer.headers.get("link", "").partition(">")[0].removeprefix("<")
         assert sorted(found) == [f"server {number}" for number in range(7)]
 
-    played(tmp_path, play)
 
-
-def test_five_hundred_tools_are_admitted_at_once(tmp_path: Path) -> None:
-    async def play(service: Service) -> None:
+async def test_five_hundred_tools_are_admitted_at_once(tmp_path: Path) -> None:
+    async with Service(tmp_path, live=True) as service:
         proposed = (await service.call("agent", "POST", "/v1/tool-proposals", body(1, 500))).json()
         address = f"/v1/tool-proposals/{proposed['proposalId']}/admit"
         answer = await service.call("admin", "POST", address, {"digest": proposed["digest"]})
         assert answer.status_code == 200, answer.text
         assert answer.json()["counts"] == {"admitted": 500, "changed": 0, "new": 0}
         assert len(answer.json()["toolSet"]["tools"][0]["names"]) == 500
-
-    played(tmp_path, play)

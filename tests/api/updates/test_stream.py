@@ -16,7 +16,7 @@ from api.handlers import stream as stream_handler
 from api.store import accounts
 from api.updates.feed import _CHANGES
 from api.updates.hub import MOST_QUEUED, Hub
-from tests.api.updates.test_waiting import held, played
+from tests.api.updates.test_waiting import held, serving
 from tests.harness.application import Service
 
 
@@ -82,8 +82,8 @@ async def streaming(service: Service, who: str, query: str = "") -> AsyncIterato
         await asyncio.wait_for(running, 10)
 
 
-def test_a_stream_tells_what_happens_in_its_organisation(tmp_path: Path) -> None:
-    async def scene(service: Service) -> None:
+async def test_a_stream_tells_what_happens_in_its_organisation(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         async with streaming(service, "reviewer") as stream, streaming(service, "other reviewer") as other:
             assert stream.start["status"] == 200
             headers = dict(stream.start["headers"])
@@ -114,11 +114,9 @@ def test_a_stream_tells_what_happens_in_its_organisation(tmp_path: Path) -> None
             assert name == "halt"
         assert not service.context.hub._streams
 
-    played(tmp_path, scene)
 
-
-def test_a_stream_gives_way_like_any_wait(tmp_path: Path) -> None:
-    async def scene(service: Service) -> None:
+async def test_a_stream_gives_way_like_any_wait(tmp_path: Path) -> None:
+    async with serving(tmp_path, GOVERNANCE_CONNECTIONS="2") as service:
         async with streaming(service, "reviewer") as first, streaming(service, "admin") as another:
             assert await first.block() == await another.block() == "retry: 2000\n: connected"
             async with streaming(service, "reviewer") as second:  # one more than the reviewer may have
@@ -129,11 +127,9 @@ def test_a_stream_gives_way_like_any_wait(tmp_path: Path) -> None:
                 assert not service.context.waits.make_room()
         assert not service.context.hub._streams
 
-    played(tmp_path, scene, GOVERNANCE_CONNECTIONS="2")
 
-
-def test_a_stream_may_be_of_some_events_only(tmp_path: Path) -> None:
-    async def scene(service: Service) -> None:
+async def test_a_stream_may_be_of_some_events_only(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         async with streaming(service, "reviewer", "events=approval,halt") as stream:
             await stream.block()
             await held(service, 1)
@@ -142,11 +138,9 @@ def test_a_stream_may_be_of_some_events_only(tmp_path: Path) -> None:
         answer = await service.call("reviewer", "GET", "/v1/stream?events=approval,runs")
         assert answer.status_code == 422 and "`runs`" in answer.json()["detail"]
 
-    played(tmp_path, scene)
 
-
-def test_grants_are_told_of_as_other_processes_read_it(tmp_path: Path) -> None:
-    async def scene(service: Service) -> None:
+async def test_grants_are_told_of_as_other_processes_read_it(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         async with streaming(service, "viewer", "events=grant") as stream:
             await stream.block()
             asked = await held(service, 1)
@@ -168,19 +162,15 @@ def test_grants_are_told_of_as_other_processes_read_it(tmp_path: Path) -> None:
         ]
         assert read == [data for _, data in told]
 
-    played(tmp_path, scene)
 
-
-def test_people_may_stream_and_agents_may_not(tmp_path: Path) -> None:
-    async def scene(service: Service) -> None:
+async def test_people_may_stream_and_agents_may_not(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         for who in ("agent", "nobody"):
             assert (await service.call(who, "GET", "/v1/stream")).status_code == 401
 
-    played(tmp_path, scene)
 
-
-def test_viewers_hear_nothing_of_approvals(tmp_path: Path) -> None:
-    async def scene(service: Service) -> None:
+async def test_viewers_hear_nothing_of_approvals(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         async with streaming(service, "viewer") as stream:
             await stream.block()
             await held(service, 1)
@@ -189,27 +179,20 @@ def test_viewers_hear_nothing_of_approvals(tmp_path: Path) -> None:
         answer = await service.call("viewer", "GET", "/v1/stream?events=halt,approval")
         assert answer.status_code == 403 and "`approval`" in answer.json()["detail"]
 
-    played(tmp_path, scene)
 
-
-def test_a_quiet_stream_is_kept_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_quiet_stream_is_kept_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_handler, "KEEP_ALIVE", 0.05)
-
-    async def scene(service: Service) -> None:
-        async with streaming(service, "admin") as stream:
-            blocks = [await stream.block() for _ in range(4)]
-            assert blocks == ["retry: 2000\n: connected", *[": keep-alive"] * 3]
-
-    played(tmp_path, scene)
+    async with serving(tmp_path) as service, streaming(service, "admin") as stream:
+        blocks = [await stream.block() for _ in range(4)]
+        assert blocks == ["retry: 2000\n: connected", *[": keep-alive"] * 3]
 
 
 @pytest.mark.parametrize("cause", ["disabled", "demoted", "expired"])
-def test_a_stream_ends_when_its_token_would_be_refused(
+async def test_a_stream_ends_when_its_token_would_be_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: str
 ) -> None:
     monkeypatch.setattr(stream_handler, "KEEP_ALIVE", 0.05)
-
-    async def scene(service: Service) -> None:
+    async with serving(tmp_path) as service:
         user_id = service.callers["reviewer"].user_id
         assert user_id is not None
         async with streaming(service, "reviewer") as stream:
@@ -228,11 +211,9 @@ def test_a_stream_ends_when_its_token_would_be_refused(
                     return
             raise AssertionError("the stream goes on")
 
-    played(tmp_path, scene)
 
-
-def test_a_reader_that_falls_behind_is_cut_off(tmp_path: Path) -> None:
-    async def scene(service: Service) -> None:
+async def test_a_reader_that_falls_behind_is_cut_off(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         hub = service.context.hub
         told = hub.stream("default", frozenset({"decision"}), stream_handler.message)
         first = asyncio.ensure_future(anext(told))
@@ -242,10 +223,8 @@ def test_a_reader_that_falls_behind_is_cut_off(tmp_path: Path) -> None:
             await first
         assert not hub._streams
 
-    played(tmp_path, scene)
 
-
-def test_what_happens_is_written_once_for_all_streams_and_told_some_at_a_time(tmp_path: Path) -> None:
+async def test_what_happens_is_written_once_for_all_streams_and_told_some_at_a_time(tmp_path: Path) -> None:
     written: list[str] = []
     pieces = 0
 
@@ -264,7 +243,7 @@ def test_what_happens_is_written_once_for_all_streams_and_told_some_at_a_time(tm
                     break
         return found
 
-    async def scene(service: Service) -> None:
+    async with serving(tmp_path) as service:
         hub = service.context.hub
         changes = [Change("default", "decision", f"call-{number}", {"n": number}) for number in range(200)]
         others = [Change("default", "policy", "p"), Change("other", "decision", "theirs")]
@@ -282,5 +261,3 @@ def test_what_happens_is_written_once_for_all_streams_and_told_some_at_a_time(tm
         assert written == ["p", *(change.key for change in changes)]
         assert pieces < 50 * 200 / 4
         assert not hub._streams
-
-    played(tmp_path, scene)

@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
@@ -24,12 +23,8 @@ HOLD = {
 }
 
 
-def played(folder: Path, scene: Callable[[Service], Awaitable[None]], **environment: str) -> None:
-    async def play() -> None:
-        async with Service(folder, [HOLD], environment=environment) as service:
-            await scene(service)
-
-    asyncio.run(play())
+def serving(folder: Path, **environment: str) -> Service:
+    return Service(folder, [HOLD], environment=environment)
 
 
 async def held(service: Service, number: int | str = 1) -> str:
@@ -39,8 +34,8 @@ async def held(service: Service, number: int | str = 1) -> str:
 
 
 @pytest.mark.parametrize("what", ["approvals", "runs"])
-def test_a_key_that_is_revoked_ends_its_wait(tmp_path: Path, what: str) -> None:
-    async def scene(service: Service) -> None:
+async def test_a_key_that_is_revoked_ends_its_wait(tmp_path: Path, what: str) -> None:
+    async with serving(tmp_path) as service:
         name = await held(service) if what == "approvals" else "run-1"
         await held(service)
         waiting = asyncio.create_task(service.call("agent", "GET", f"/v1/{what}/{name}?wait=60"))
@@ -53,17 +48,15 @@ def test_a_key_that_is_revoked_ends_its_wait(tmp_path: Path, what: str) -> None:
         assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
         assert time.monotonic() - begun < 10
 
-    played(tmp_path, scene)
-
 
 @pytest.mark.parametrize("what", ["approvals", "runs"])
 @pytest.mark.parametrize(
     "change", [{"password": "another long password"}, {"enabled": False}, {"role": "viewer"}]
 )
-def test_a_person_whose_token_ended_gets_no_answer_to_a_wait(
+async def test_a_person_whose_token_ended_gets_no_answer_to_a_wait(
     tmp_path: Path, what: str, change: dict[str, object]
 ) -> None:
-    async def scene(service: Service) -> None:
+    async with serving(tmp_path) as service:
         name = await held(service)
         name = name if what == "approvals" else "run-1"
         people = (await service.call("admin", "GET", "/v1/users")).json()
@@ -76,11 +69,9 @@ def test_a_person_whose_token_ended_gets_no_answer_to_a_wait(
         answer = await asyncio.wait_for(waiting, 60)
         assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
 
-    played(tmp_path, scene)
 
-
-def test_what_is_halted_does_not_read_as_free_to_act(tmp_path: Path) -> None:
-    async def scene(service: Service) -> None:
+async def test_what_is_halted_does_not_read_as_free_to_act(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         approval = await held(service)
         await service.call("reviewer", "POST", f"/v1/approvals/{approval}/approve")
         for number in (2, 3):
@@ -106,11 +97,9 @@ def test_what_is_halted_does_not_read_as_free_to_act(tmp_path: Path) -> None:
         read = (await service.call("agent", "GET", path)).json()
         assert read["status"] == "approved" and "halted" not in read
 
-    played(tmp_path, scene)
 
-
-def test_many_agents_wait_and_all_are_woken(tmp_path: Path) -> None:
-    async def scene(service: Service) -> None:
+async def test_many_agents_wait_and_all_are_woken(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         approval_id = await held(service)
         waiting = [
             asyncio.create_task(service.call("agent", "GET", f"/v1/approvals/{approval_id}?wait=60"))
@@ -124,10 +113,8 @@ def test_many_agents_wait_and_all_are_woken(tmp_path: Path) -> None:
         assert time.monotonic() - began < 5
         assert not service.context.hub._waiting
 
-    played(tmp_path, scene)
 
-
-def test_what_is_no_news_costs_as_much_for_many_as_for_one(
+async def test_what_is_no_news_costs_as_much_for_many_as_for_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = 0
@@ -139,8 +126,7 @@ def test_what_is_no_news_costs_as_much_for_many_as_for_one(
         await recheck(self, caller)
 
     monkeypatch.setattr(Credentials, "recheck", counted)
-
-    async def scene(service: Service) -> None:
+    async with serving(tmp_path) as service:
         await held(service)
         waiting = [
             asyncio.create_task(service.call("agent", "GET", "/v1/runs/run-1?wait=60")) for _ in range(50)
@@ -158,10 +144,8 @@ def test_what_is_no_news_costs_as_much_for_many_as_for_one(
         assert looks <= 20 + 1 + 50
         assert not service.context.waits._looks and not service.context.hub._waiting
 
-    played(tmp_path, scene)
 
-
-def test_a_credential_that_changes_wakes_nobody_who_waits_by_another(
+async def test_a_credential_that_changes_wakes_nobody_who_waits_by_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[str] = []
@@ -173,8 +157,7 @@ def test_a_credential_that_changes_wakes_nobody_who_waits_by_another(
         await recheck(self, caller)
 
     monkeypatch.setattr(Credentials, "recheck", noted)
-
-    async def scene(service: Service) -> None:
+    async with serving(tmp_path) as service:
         name = await held(service)
         waiting = [
             asyncio.create_task(service.call(who, "GET", f"/v1/{what}?wait=60"))
@@ -197,11 +180,9 @@ def test_a_credential_that_changes_wakes_nobody_who_waits_by_another(
         service.context.hub.close()
         await asyncio.gather(*waiting)
 
-    played(tmp_path, scene)
 
-
-def test_a_waiter_does_not_miss_what_happens_between_reading_and_listening(tmp_path: Path) -> None:
-    async def scene(service: Service) -> None:
+async def test_a_waiter_does_not_miss_what_happens_between_reading_and_listening(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         for number in range(30):
             approval_id = await held(service, number)
             answer, _ = await asyncio.wait_for(
@@ -213,14 +194,13 @@ def test_a_waiter_does_not_miss_what_happens_between_reading_and_listening(tmp_p
             )
             assert answer.json()["status"] == "approved"
 
-    played(tmp_path, scene)
 
-
-def test_a_change_by_another_process_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_change_by_another_process_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody wakes the waiter here, so it has to look for itself."""
     monkeypatch.setattr(approval_handlers, "WAIT_CHECK", 0.1)
-
-    async def scene(service: Service) -> None:
+    async with serving(tmp_path) as service:
         approval_id = await held(service)
         service.context.writer.publish = lambda changes: None
         waiting = asyncio.create_task(service.call("agent", "GET", f"/v1/approvals/{approval_id}?wait=60"))
@@ -229,11 +209,9 @@ def test_a_change_by_another_process_is_noticed(tmp_path: Path, monkeypatch: pyt
         answer = await asyncio.wait_for(waiting, 5)
         assert answer.json()["status"] == "approved"
 
-    played(tmp_path, scene)
 
-
-def test_a_stopping_service_lets_waiters_go(tmp_path: Path) -> None:
-    async def scene(service: Service) -> None:
+async def test_a_stopping_service_lets_waiters_go(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         approval_id = await held(service)
         waiting = asyncio.create_task(service.call("agent", "GET", f"/v1/approvals/{approval_id}?wait=60"))
         await asyncio.sleep(0.1)
@@ -241,11 +219,9 @@ def test_a_stopping_service_lets_waiters_go(tmp_path: Path) -> None:
         answer = await asyncio.wait_for(waiting, 5)
         assert answer.json()["status"] == "pending"
 
-    played(tmp_path, scene)
 
-
-def test_of_many_reviewers_exactly_one_wins(tmp_path: Path, database_url: str) -> None:
-    async def scene(service: Service) -> None:
+async def test_of_many_reviewers_exactly_one_wins(tmp_path: Path, database_url: str) -> None:
+    async with serving(tmp_path, GOVERNANCE_DATABASE_URL=database_url) as service:
         people = [name for name, (organisation, _, role) in PEOPLE.items() if organisation == "default"]
         people = [name for name in people if name != "viewer"]
         for number in range(10):
@@ -267,13 +243,10 @@ def test_of_many_reviewers_exactly_one_wins(tmp_path: Path, database_url: str) -
         records = (await service.call("admin", "GET", "/v1/audit?type=approval.resolved")).json()
         assert len(records) == 10
 
-    played(tmp_path, scene, GOVERNANCE_DATABASE_URL=database_url)
 
-
-def test_resolving_and_running_off_at_once_leaves_one_truth(tmp_path: Path) -> None:
+async def test_resolving_and_running_off_at_once_leaves_one_truth(tmp_path: Path) -> None:
     """Approval, expiry, cancelling and the agent's repeated call race; approval and call always agree."""
-
-    async def scene(service: Service) -> None:
+    async with serving(tmp_path) as service:
         for number in range(20):
             approval_id = await held(service, number)
             fields = {"toolCallId": f"call-{number}", "toolName": "pay"}
@@ -288,11 +261,9 @@ def test_resolving_and_running_off_at_once_leaves_one_truth(tmp_path: Path) -> N
             call = next(call for call in run["toolCalls"] if call["approvalId"] == approval_id)
             assert (approval["status"], call["status"]) in {("approved", "allowed"), ("cancelled", "blocked")}
 
-    played(tmp_path, scene)
 
-
-def test_a_long_audit_log_is_exported_whole_and_verifies_outside(tmp_path: Path) -> None:
-    async def scene(service: Service) -> None:
+async def test_a_long_audit_log_is_exported_whole_and_verifies_outside(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         await asyncio.gather(
             *(
                 service.report("agent", number, "tool.called", toolCallId=f"c{number}", toolName="look")
@@ -318,11 +289,10 @@ def test_a_long_audit_log_is_exported_whole_and_verifies_outside(tmp_path: Path)
         expected = {"valid": True, "count": total, "firstBroken": None, "lastHash": previous, "problems": []}
         assert expected.items() <= verification.items()
 
-    played(tmp_path, scene)
 
+async def test_health_without_a_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(tmp_path) as service:
 
-def test_health_without_a_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene(service: Service) -> None:
         def broken(*_arguments: object) -> None:
             raise OSError("gone")
 
@@ -337,5 +307,3 @@ def test_health_without_a_database(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             text = (await service.call("nobody", "GET", "/metrics")).text
             assert "governance_database_up 0.0" in text and "approvals_pending" not in text
         assert (await service.call("nobody", "GET", "/health")).status_code == 200
-
-    played(tmp_path, scene)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -77,42 +76,40 @@ async def assert_valid(service: Service) -> None:
     assert (await verified(service))["problems"] == []
 
 
-def played(folder: Path, database_url: str, dropped: bool, *statements: str) -> list[str]:
+async def played(folder: Path, database_url: str, dropped: bool, *statements: str) -> list[str]:
     """What is found after `statements` in a database of before, whose records were `dropped` then, or are
     dropped now."""
-
-    async def play() -> list[str]:
-        environment = ENVIRONMENT | {"GOVERNANCE_DATABASE_URL": database_url}
-        async with Service(folder, POLICIES, live=True, environment=environment) as service:
-            with before():
-                await furnished(service)
-                if dropped:
-                    assert await cleaned(service) > 0
-            await assert_valid(service)
-            if not dropped:
+    environment = ENVIRONMENT | {"GOVERNANCE_DATABASE_URL": database_url}
+    async with Service(folder, POLICIES, live=True, environment=environment) as service:
+        with before():
+            await furnished(service)
+            if dropped:
                 assert await cleaned(service) > 0
-                await assert_valid(service)
-            await asked(service, "POST", "/v1/resume", {"agentId": "robot", "reason": "it is quiet"})
-            await asked(service, "PATCH", "/v1/policies/no-wipes", {"enabled": True})
-            await asked(service, "DELETE", "/v1/policies/ask-first")
-            await assert_valid(service)
-            await signed(service)
-            service.clock.advance(40 * DAY)
-            await service.report("agent", 9, "tool.called", toolCallId="c-9", toolName="look")
-            await signed(service)
+        await assert_valid(service)
+        if not dropped:
             assert await cleaned(service) > 0
             await assert_valid(service)
-            for statement in statements:
-                await changed(service, statement)
-            found: list[str] = (await verified(service))["problems"]
-            return found
-
-    return asyncio.run(play())
+        await asked(service, "POST", "/v1/resume", {"agentId": "robot", "reason": "it is quiet"})
+        await asked(service, "PATCH", "/v1/policies/no-wipes", {"enabled": True})
+        await asked(service, "DELETE", "/v1/policies/ask-first")
+        await assert_valid(service)
+        await signed(service)
+        service.clock.advance(40 * DAY)
+        await service.report("agent", 9, "tool.called", toolCallId="c-9", toolName="look")
+        await signed(service)
+        assert await cleaned(service) > 0
+        await assert_valid(service)
+        for statement in statements:
+            await changed(service, statement)
+        found: list[str] = (await verified(service))["problems"]
+        return found
 
 
 @pytest.mark.parametrize("dropped", [True, False], ids=["dropped-before", "dropped-now"])
-def test_an_honest_database_of_before_is_valid(tmp_path: Path, database_url: str, dropped: bool) -> None:
-    assert played(tmp_path, database_url, dropped) == []
+async def test_an_honest_database_of_before_is_valid(
+    tmp_path: Path, database_url: str, dropped: bool
+) -> None:
+    assert await played(tmp_path, database_url, dropped) == []
 
 
 @pytest.mark.parametrize(
@@ -124,6 +121,8 @@ def test_an_honest_database_of_before_is_valid(tmp_path: Path, database_url: str
         ("UPDATE tool_definitions SET definition = 'x' WHERE tool_name = 'tool-1'", "`git > tool-1`"),
     ],
 )
-def test_what_is_known_of_such_a_database_is_compared(tmp_path: Path, statement: str, problem: str) -> None:
-    found = played(tmp_path, "", False, statement)
+async def test_what_is_known_of_such_a_database_is_compared(
+    tmp_path: Path, statement: str, problem: str
+) -> None:
+    found = await played(tmp_path, "", False, statement)
     assert any(problem in each for each in found), found

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import closing
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from pathlib import Path
 
 import psycopg
@@ -30,7 +30,8 @@ from tests.harness.postgres import Postgres
 pytestmark = pytest.mark.postgres
 
 START = Clock.START
-Steps = Callable[[Service], Awaitable[None]]
+
+Serving = Callable[[], AbstractAsyncContextManager[Service]]
 
 
 @pytest.fixture(autouse=True)
@@ -40,29 +41,27 @@ def rarely(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def played(tmp_path: Path, postgres: Postgres) -> Iterator[Callable[[Steps], None]]:
+def serving(tmp_path: Path, postgres: Postgres) -> Iterator[Serving]:
     """A call a day for twelve days, each signed; three days make a partition."""
     url = postgres.create(postgres.migrated)
 
-    def play(steps: Steps) -> None:
-        async def scene() -> None:
-            environment = {
-                "GOVERNANCE_DATABASE_URL": url,
-                "GOVERNANCE_TOKEN_SECONDS": str(YEAR),
-                "GOVERNANCE_EVENT_DAYS": str(DAYS),
-                "GOVERNANCE_AUDIT_DAYS": str(DAYS),
-            }
-            async with Service(tmp_path, POLICIES, environment=environment) as service:
-                for day in range(12):
-                    await prepared(service)
-                    await call(service, day, "wipe" if day % 2 else "look")
-                    await signed(service)
-                    service.clock.advance(DAY)
-                await steps(service)
+    @asynccontextmanager
+    async def twelve_days() -> AsyncIterator[Service]:
+        environment = {
+            "GOVERNANCE_DATABASE_URL": url,
+            "GOVERNANCE_TOKEN_SECONDS": str(YEAR),
+            "GOVERNANCE_EVENT_DAYS": str(DAYS),
+            "GOVERNANCE_AUDIT_DAYS": str(DAYS),
+        }
+        async with Service(tmp_path, POLICIES, environment=environment) as service:
+            for day in range(12):
+                await prepared(service)
+                await call(service, day, "wipe" if day % 2 else "look")
+                await signed(service)
+                service.clock.advance(DAY)
+            yield service
 
-        asyncio.run(scene())
-
-    yield play
+    yield twelve_days
     postgres.drop(url)
 
 
@@ -78,12 +77,11 @@ def names(service: Service) -> list[str]:
     return [str(name) for (name,) in found]
 
 
-def test_whole_partitions_go_and_the_rest_waits(
-    played: Callable[[Steps], None], caplog: pytest.LogCaptureFixture
+async def test_whole_partitions_go_and_the_rest_waits(
+    serving: Serving, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "governance")
-
-    async def steps(service: Service) -> None:
+    async with serving() as service:
         noted = await verified(service)
         assert names(service) == [f"audit_from_210001{day:02}" for day in (1, 4, 7, 10)]
         service.clock.advance((DAYS - 12 + 8) * DAY)  # it is the ninth day, and a month
@@ -102,15 +100,12 @@ def test_whole_partitions_go_and_the_rest_waits(
         assert [type for _, _, type in await log_of(service)] == ["audit.dropped"] * 2
         assert (await verified(service))["problems"] == []
 
-    played(steps)
 
-
-def test_a_partition_with_one_record_that_is_not_let_go_stays_with_all_behind_it(
-    played: Callable[[Steps], None],
+async def test_a_partition_with_one_record_that_is_not_let_go_stays_with_all_behind_it(
+    serving: Serving,
 ) -> None:
     """Its node's clock was behind when it was written; then it goes with what follows it in its chain."""
-
-    async def steps(service: Service) -> None:
+    async with serving() as service:
         service.clock.advance(-7 * DAY)
         await call(service, 20, "look")
         service.clock.advance(7 * DAY)
@@ -124,13 +119,10 @@ def test_a_partition_with_one_record_that_is_not_let_go_stays_with_all_behind_it
         assert [type for _, _, type in await log_of(service)] == ["audit.dropped"] * 2
         assert (await verified(service))["problems"] == []
 
-    played(steps)
 
-
-def test_a_chain_that_is_dropped_to_its_end_goes_on_behind_it(played: Callable[[Steps], None]) -> None:
+async def test_a_chain_that_is_dropped_to_its_end_goes_on_behind_it(serving: Serving) -> None:
     """What commands write goes into a chain of its own, to which nothing may come for months."""
-
-    async def steps(service: Service) -> None:
+    async with serving() as service:
         store = service.context.store
 
         def command() -> None:
@@ -156,13 +148,11 @@ def test_a_chain_that_is_dropped_to_its_end_goes_on_behind_it(played: Callable[[
         assert now == [known[-1] + 1]
         assert (await verified(service))["problems"] == []
 
-    played(steps)
 
-
-def test_records_of_a_clock_that_was_ahead_go_with_those_they_stand_between(
-    played: Callable[[Steps], None],
+async def test_records_of_a_clock_that_was_ahead_go_with_those_they_stand_between(
+    serving: Serving,
 ) -> None:
-    async def steps(service: Service) -> None:
+    async with serving() as service:
         await prepared(service)
         service.clock.advance(5 * DAY)
         await call(service, 20, "look")
@@ -177,13 +167,11 @@ def test_records_of_a_clock_that_was_ahead_go_with_those_they_stand_between(
             assert (await verified(service))["problems"] == []
         assert {type for _, _, type in await log_of(service)} == {"audit.dropped"}
 
-    played(steps)
 
-
-def test_what_is_written_to_a_partition_at_the_last_moment_is_not_lost(
-    played: Callable[[Steps], None],
+async def test_what_is_written_to_a_partition_at_the_last_moment_is_not_lost(
+    serving: Serving,
 ) -> None:
-    async def steps(service: Service) -> None:
+    async with serving() as service:
         service.clock.advance((DAYS - 12 + 8) * DAY)
         await certified(service)
         store = service.context.store
@@ -197,11 +185,9 @@ def test_what_is_written_to_a_partition_at_the_last_moment_is_not_lost(
             assert part.partition in partitions(store, RECORDS)
         assert (await verified(service))["problems"] == []
 
-    played(steps)
 
-
-def test_a_partition_waits_for_its_readers_and_nobody_for_it(played: Callable[[Steps], None]) -> None:
-    async def steps(service: Service) -> None:
+async def test_a_partition_waits_for_its_readers_and_nobody_for_it(serving: Serving) -> None:
+    async with serving() as service:
         service.clock.advance((DAYS - 12 + 8) * DAY)
         with psycopg.connect(service.context.store.url) as reader:
             reader.execute("SELECT COUNT(*) FROM audit")
@@ -212,8 +198,6 @@ def test_a_partition_waits_for_its_readers_and_nobody_for_it(played: Callable[[S
         await cleaned(service)
         assert names(service)[0] == "audit_from_21000107"
         assert (await verified(service))["problems"] == []
-
-    played(steps)
 
 
 def test_rows_of_the_first_partition_go_one_by_one_as_long_as_it_has_young_ones(

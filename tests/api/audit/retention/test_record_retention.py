@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -23,19 +23,15 @@ from tests.harness.dropping import (
 )
 
 YEAR = 365 * 86_400
-Steps = Callable[[Service], Awaitable[None]]
 
 
-def played(folder: Path, database_url: str, steps: Steps) -> None:
+@asynccontextmanager
+async def serving(folder: Path, database_url: str = "") -> AsyncIterator[Service]:
     """A month ago: calls, an approval, a halt, a webhook and people; then nothing, until now."""
-
-    async def play() -> None:
-        environment = {"GOVERNANCE_DATABASE_URL": database_url, "GOVERNANCE_TOKEN_SECONDS": str(YEAR)}
-        async with Service(folder, POLICIES, live=True, environment=environment) as service:
-            await month_ago(service)
-            await steps(service)
-
-    asyncio.run(play())
+    environment = {"GOVERNANCE_DATABASE_URL": database_url, "GOVERNANCE_TOKEN_SECONDS": str(YEAR)}
+    async with Service(folder, POLICIES, live=True, environment=environment) as service:
+        await month_ago(service)
+        yield service
 
 
 async def month_ago(service: Service) -> None:
@@ -63,8 +59,8 @@ async def call(service: Service, number: int, tool: str) -> str:
     return str(answer.json().get("approvalId"))
 
 
-def test_what_is_old_goes_and_the_log_stays_valid(tmp_path: Path, database_url: str) -> None:
-    async def steps(service: Service) -> None:
+async def test_what_is_old_goes_and_the_log_stays_valid(tmp_path: Path, database_url: str) -> None:
+    async with serving(tmp_path, database_url) as service:
         noted, before = await verified(service), await log_of(service)
         of_others = await log_of(service, "other")
         assert noted["dropped"] is None
@@ -84,8 +80,6 @@ def test_what_is_old_goes_and_the_log_stays_valid(tmp_path: Path, database_url: 
         unknown = await verified(service, expected=Expectation(1, "0f" * 32))
         assert "no record has the hash" in unknown["problems"][0]
         assert (await verified(service, "other"))["valid"]
-
-    played(tmp_path, database_url, steps)
 
 
 @pytest.mark.parametrize(
@@ -132,8 +126,10 @@ def test_what_is_old_goes_and_the_log_stays_valid(tmp_path: Path, database_url: 
         ),
     ],
 )
-def test_what_was_changed_behind_a_certificate_is_found(tmp_path: Path, statement: str, problem: str) -> None:
-    async def steps(service: Service) -> None:
+async def test_what_was_changed_behind_a_certificate_is_found(
+    tmp_path: Path, statement: str, problem: str
+) -> None:
+    async with serving(tmp_path) as service:
         await cleaned(service)
         await call(service, 6, "look")
         await call(service, 7, "wipe")
@@ -143,8 +139,6 @@ def test_what_was_changed_behind_a_certificate_is_found(tmp_path: Path, statemen
         found = await verified(service)
         assert found["valid"] is False
         assert any(problem in each for each in found["problems"]), found["problems"]
-
-    played(tmp_path, "", steps)
 
 
 @pytest.mark.parametrize(
@@ -159,12 +153,11 @@ def test_what_was_changed_behind_a_certificate_is_found(tmp_path: Path, statemen
         ("DELETE FROM checkpoints WHERE number = 1", "is missing"),
     ],
 )
-def test_what_is_not_whole_stays(
+async def test_what_is_not_whole_stays(
     tmp_path: Path, statement: str, problem: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A certificate would cover it up."""
-
-    async def steps(service: Service) -> None:
+    async with serving(tmp_path) as service:
         await changed(service, statement)
         before = await log_of(service)
         assert await cleaned(service) == 0
@@ -172,11 +165,11 @@ def test_what_is_not_whole_stays(
         assert "nothing is dropped from the audit log" in caplog.text and problem in caplog.text
         assert any(problem in each for each in (await verified(service))["problems"])
 
-    played(tmp_path, "", steps)
 
-
-def test_whoever_dies_after_the_certificate_leaves_a_valid_log(tmp_path: Path, database_url: str) -> None:
-    async def steps(service: Service) -> None:
+async def test_whoever_dies_after_the_certificate_leaves_a_valid_log(
+    tmp_path: Path, database_url: str
+) -> None:
+    async with serving(tmp_path, database_url) as service:
         before = await log_of(service)
         await certified(service)
         assert len(await log_of(service)) == len(before) + 1
@@ -188,8 +181,6 @@ def test_whoever_dies_after_the_certificate_leaves_a_valid_log(tmp_path: Path, d
         assert await cleaned(service) == len(before) - 3 + 4
         assert (await verified(service))["problems"] == []
 
-    played(tmp_path, database_url, steps)
-
 
 @pytest.mark.parametrize(
     "statement",
@@ -199,19 +190,18 @@ def test_whoever_dies_after_the_certificate_leaves_a_valid_log(tmp_path: Path, d
         "UPDATE audit SET record = replace(record, 'wipe', 'wope') WHERE type = 'decision'",
     ],
 )
-def test_what_a_certificate_lets_go_and_is_still_there_leads_up_to_it(tmp_path: Path, statement: str) -> None:
-    async def steps(service: Service) -> None:
+async def test_what_a_certificate_lets_go_and_is_still_there_leads_up_to_it(
+    tmp_path: Path, statement: str
+) -> None:
+    async with serving(tmp_path) as service:
         await certified(service)
         await changed(service, statement)
         assert "was changed" in (await verified(service))["problems"][0]
 
-    played(tmp_path, "", steps)
 
-
-def test_what_follows_is_compared_with_what_was_carried(tmp_path: Path, database_url: str) -> None:
+async def test_what_follows_is_compared_with_what_was_carried(tmp_path: Path, database_url: str) -> None:
     """Things of before change, and the records that say so go in their turn."""
-
-    async def steps(service: Service) -> None:
+    async with serving(tmp_path, database_url) as service:
         await cleaned(service)
         for _ in range(2):
             user = next(
@@ -239,19 +229,15 @@ def test_what_follows_is_compared_with_what_was_carried(tmp_path: Path, database
         await changed(service, "UPDATE users SET role = 'admin' WHERE email = 'vera@acme.example'")
         assert "the log says `vera@acme.example`, `viewer`" in (await verified(service))["problems"][0]
 
-    played(tmp_path, database_url, steps)
 
-
-def test_records_wait_for_the_detectors(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_records_wait_for_the_detectors(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         assert await retention_of(service).clean(service.clock()) == 0
         assert await cleaned(service) > 0
 
-    played(tmp_path, "", steps)
 
-
-def test_what_was_signed_by_a_clock_that_was_ahead_holds_nothing_up(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_what_was_signed_by_a_clock_that_was_ahead_holds_nothing_up(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         service.clock.advance(-40 * DAY)
         await call(service, 6, "look")
         service.clock.advance(4000 * DAY)
@@ -265,11 +251,9 @@ def test_what_was_signed_by_a_clock_that_was_ahead_holds_nothing_up(tmp_path: Pa
         assert await cleaned(service) == len(before) + 4
         assert (await verified(service))["problems"] == []
 
-    played(tmp_path, "", steps)
 
-
-def test_a_clock_that_is_behind_lets_nothing_young_go(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_a_clock_that_is_behind_lets_nothing_young_go(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         await call(service, 6, "look")
         await signed(service)
         service.clock.advance(-80 * DAY)
@@ -279,5 +263,3 @@ def test_a_clock_that_is_behind_lets_nothing_young_go(tmp_path: Path) -> None:
         await cleaned(service)
         assert [type for _, _, type in await log_of(service)] == ["decision", "decision", "audit.dropped"]
         assert (await verified(service))["problems"] == []
-
-    played(tmp_path, "", steps)

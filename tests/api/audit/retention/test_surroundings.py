@@ -12,7 +12,7 @@ import pytest
 
 from api.audit import checkpoints, records, rekey
 from api.audit.checkpoints import Body, Checkpointer, Dropped
-from api.audit.installation_key import InstallationKey, PublicKey, installation_key
+from api.audit.installation_key import InstallationKey, installation_key
 from api.audit.mark import AuditMark
 from api.audit.retention import carried
 from api.audit.retention.record_retention import RecordRetention
@@ -20,17 +20,16 @@ from api.audit.verification import Expectation, verify
 from api.database.connection import Database
 from api.database.moving import move
 from api.database.transaction import Transaction
-from tests.api.audit.retention.test_record_retention import call, played
+from tests.api.audit.retention.test_record_retention import call, serving
 from tests.harness.application import Service
 from tests.harness.dropping import DAY, DAYS, changed, cleaned, log_of, retention_of, signed, verified
 from tests.harness.postgres import Postgres
 from tests.harness.watching import look
 
 
-def test_the_mark_beside_the_database_knows_what_was_dropped(tmp_path: Path) -> None:
+async def test_the_mark_beside_the_database_knows_what_was_dropped(tmp_path: Path) -> None:
     """Even where nobody noted anything since."""
-
-    async def steps(service: Service) -> None:
+    async with serving(tmp_path) as service:
         checkpointer, mark = Checkpointer(service.context.audit_key), AuditMark(service.settings)
         service.clock.advance(-40 * DAY)
         await call(service, 6, "look")
@@ -45,33 +44,26 @@ def test_the_mark_beside_the_database_knows_what_was_dropped(tmp_path: Path) -> 
         await changed(service, "DELETE FROM audit_carried")
         assert mark.lacks()[0].signed == 20
 
-    played(tmp_path, "", steps)
-
 
 @pytest.mark.postgres
-def test_a_copy_goes_on_behind_the_certificate(tmp_path: Path, postgres: Postgres) -> None:
-    keys: list[PublicKey] = []
-
-    async def steps(service: Service) -> None:
+async def test_a_copy_goes_on_behind_the_certificate(tmp_path: Path, postgres: Postgres) -> None:
+    async with serving(tmp_path) as service:
         await cleaned(service)
         await call(service, 6, "look")
         await signed(service)
-        keys.append(service.context.audit_key.public)
-
-    played(tmp_path, "", steps)
+        key = service.context.audit_key.public
     url = postgres.create()
     move.copy(tmp_path / "data" / "governance.sqlite", url, lambda *_: None, lambda: None)
     with closing(Database(url)) as store:
-        found = store.read_here(lambda: verify(store, "default", keys))
+        found = store.read_here(lambda: verify(store, "default", [key]))
         assert (found["problems"], found["dropped"]["records"]) == ([], 19)
     postgres.drop(url)
 
 
 @pytest.mark.parametrize("spoilt", [False, True])
-def test_a_new_key_vouches_for_what_the_old_one_has_signed(tmp_path: Path, spoilt: bool) -> None:
+async def test_a_new_key_vouches_for_what_the_old_one_has_signed(tmp_path: Path, spoilt: bool) -> None:
     """Also for a certificate of the old one; but not where something between was changed."""
-
-    async def steps(service: Service) -> None:
+    async with serving(tmp_path) as service:
         await cleaned(service)
         await call(service, 6, "look")
         await signed(service)
@@ -84,8 +76,6 @@ def test_a_new_key_vouches_for_what_the_old_one_has_signed(tmp_path: Path, spoil
         gone = await RecordRetention(store, writer, new, DAYS).clean(service.clock())
         assert (gone == 0) is spoilt
         assert (await verified(service, trusted=(new.public,)))["valid"] is not spoilt
-
-    played(tmp_path, "", steps)
 
 
 async def _rekeyed(service: Service) -> InstallationKey:
@@ -102,12 +92,11 @@ async def _rekeyed(service: Service) -> InstallationKey:
     return installation_key(service.settings)
 
 
-def test_that_nothing_is_signed_behind_a_certificate_yet_is_no_fault(
+async def test_that_nothing_is_signed_behind_a_certificate_yet_is_no_fault(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of young checkpoints the key of before has signed some, and the new one none since."""
-
-    async def steps(service: Service) -> None:
+    async with serving(tmp_path) as service:
         await call(service, 6, "look")
         await signed(service)
         store, writer = service.context.store, service.context.writer
@@ -118,11 +107,9 @@ def test_that_nothing_is_signed_behind_a_certificate_yet_is_no_fault(
         assert "is not whole" not in caplog.text
         assert (await verified(service, trusted=(new.public,)))["problems"] == []
 
-    played(tmp_path, "", steps)
 
-
-def test_what_was_noted_before_it_was_signed_is_missed_by_nobody(tmp_path: Path) -> None:
-    async def steps(service: Service) -> None:
+async def test_what_was_noted_before_it_was_signed_is_missed_by_nobody(tmp_path: Path) -> None:
+    async with serving(tmp_path) as service:
         await call(service, 6, "look")
         noted = await verified(service)
         assert noted["unsigned"] == 1 and noted["signedHash"] not in (None, noted["lastHash"])
@@ -145,21 +132,17 @@ def test_what_was_noted_before_it_was_signed_is_missed_by_nobody(tmp_path: Path)
         ):
             assert words in (await verified(service, expected=each))["problems"][0]
 
-    played(tmp_path, "", steps)
 
-
-def test_two_nodes_make_one_certificate(tmp_path: Path, database_url: str) -> None:
-    async def steps(service: Service) -> None:
+async def test_two_nodes_make_one_certificate(tmp_path: Path, database_url: str) -> None:
+    async with serving(tmp_path, database_url) as service:
         await look(service)
         await asyncio.gather(*(retention_of(service).clean(service.clock()) for _ in range(4)))
         assert [type for _, _, type in await log_of(service)] == ["audit.dropped"]
         assert (await verified(service))["problems"] == []
 
-    played(tmp_path, database_url, steps)
 
-
-def test_what_the_interface_says_of_dropped_records(tmp_path: Path, database_url: str) -> None:
-    async def steps(service: Service) -> None:
+async def test_what_the_interface_says_of_dropped_records(tmp_path: Path, database_url: str) -> None:
+    async with serving(tmp_path, database_url) as service:
         records = (await service.call("admin", "GET", "/v1/audit?limit=1000&type=decision")).json()
         run: Any = (await service.call("admin", "GET", "/v1/runs/run-1")).json()
         await cleaned(service)
@@ -187,13 +170,11 @@ def test_what_the_interface_says_of_dropped_records(tmp_path: Path, database_url
         assert withheld.status_code == 409 and "is not kept any more" in withheld.json()["detail"]
         assert (await verified(service))["problems"] == []
 
-    played(tmp_path, database_url, steps)
 
-
-def test_whoever_reads_page_by_page_goes_on_and_an_export_is_never_a_part(
+async def test_whoever_reads_page_by_page_goes_on_and_an_export_is_never_a_part(
     tmp_path: Path, database_url: str
 ) -> None:
-    async def steps(service: Service) -> None:
+    async with serving(tmp_path, database_url) as service:
         await call(service, 6, "look")
         await signed(service)
         first = await service.call("admin", "GET", "/v1/audit?order=asc&limit=3")
@@ -213,13 +194,10 @@ def test_whoever_reads_page_by_page_goes_on_and_an_export_is_never_a_part(
         whole = (await service.call("admin", "GET", "/v1/audit?format=jsonl")).text
         assert len(whole.splitlines()) == 2
 
-    played(tmp_path, database_url, steps)
 
-
-def test_a_certificate_of_a_key_of_their_own_is_found(tmp_path: Path) -> None:
+async def test_a_certificate_of_a_key_of_their_own_is_found(tmp_path: Path) -> None:
     """Somebody cuts the log, and writes the certificate themselves: the first, or one after the right one."""
-
-    async def steps(service: Service) -> None:
+    async with serving(tmp_path) as service:
         store = service.context.store
         rows = await read_rows(
             service, "SELECT sequence, hash, at FROM audit WHERE organisation_id = 'default'"
@@ -257,8 +235,6 @@ def test_a_certificate_of_a_key_of_their_own_is_found(tmp_path: Path) -> None:
         found = await verified(service)
         assert "signed with another key" in found["problems"][0] and not found["valid"]
         assert await cleaned(service) == 0
-
-    played(tmp_path, "", steps)
 
 
 async def read_rows(service: Service, statement: str) -> list[tuple[Any, ...]]:

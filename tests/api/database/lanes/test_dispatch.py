@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -68,22 +70,21 @@ async def post(running: Service, body: dict[str, Any]) -> httpx.Response:
     return await running.call("agent", "POST", "/v1/events", body)
 
 
-def played(folder: Path, url: str, steps: Any, *policies: dict[str, Any], whole: bool = True) -> None:
-    """`whole` is what the steps must leave the database."""
+@asynccontextmanager
+async def serving(
+    folder: Path, url: str, *policies: dict[str, Any], whole: bool = True
+) -> AsyncIterator[Service]:
+    """`whole` is what the database must be left."""
+    environment = {"GOVERNANCE_DATABASE_URL": url, "GOVERNANCE_LANES": "3"}
+    async with Service(folder, list(policies), environment=environment) as running:
+        await opened(running)
+        yield running
+        if whole:
+            await intact(running)
 
-    async def play() -> None:
-        environment = {"GOVERNANCE_DATABASE_URL": url, "GOVERNANCE_LANES": "3"}
-        async with Service(folder, list(policies), environment=environment) as running:
-            await opened(running)
-            await steps(running)
-            if whole:
-                await intact(running)
 
-    asyncio.run(play())
-
-
-def test_usual_events_are_written_by_lanes(tmp_path: Path, postgres_url: str, lanes: Lanes) -> None:
-    async def steps(running: Service) -> None:
+async def test_usual_events_are_written_by_lanes(tmp_path: Path, postgres_url: str, lanes: Lanes) -> None:
+    async with serving(tmp_path, postgres_url, HOLD) as running:
         answers = await asyncio.gather(*(post(running, look(n, f"run-{n % 7}")) for n in range(60)))
         assert {answer.status_code for answer in answers} == {200}
         assert lanes.committed == 60 and lanes.failed == 0
@@ -91,11 +92,11 @@ def test_usual_events_are_written_by_lanes(tmp_path: Path, postgres_url: str, la
         assert {answer.json()["toolCallStatus"] for answer in answers} == {"awaiting_approval"}
         assert lanes.committed == 65 and lanes.failed == 0
 
-    played(tmp_path, postgres_url, steps, HOLD)
 
-
-def test_a_repeated_event_gets_the_recorded_answer(tmp_path: Path, postgres_url: str, lanes: Lanes) -> None:
-    async def steps(running: Service) -> None:
+async def test_a_repeated_event_gets_the_recorded_answer(
+    tmp_path: Path, postgres_url: str, lanes: Lanes
+) -> None:
+    async with serving(tmp_path, postgres_url) as running:
         first = await post(running, look(1))
         again = await asyncio.gather(*(post(running, look(1)) for _ in range(5)))
         assert {answer.content for answer in again} == {first.content}
@@ -104,11 +105,9 @@ def test_a_repeated_event_gets_the_recorded_answer(tmp_path: Path, postgres_url:
         assert len({answer.content for answer in together}) == 1
         assert (await rows(running))["events"] == 3
 
-    played(tmp_path, postgres_url, steps)
 
-
-def test_a_run_keeps_its_order(tmp_path: Path, postgres_url: str) -> None:
-    async def steps(running: Service) -> None:
+async def test_a_run_keeps_its_order(tmp_path: Path, postgres_url: str) -> None:
+    async with serving(tmp_path, postgres_url) as running:
         for number in range(5):
             run = f"run-a{number}"
             events = [
@@ -127,11 +126,9 @@ def test_a_run_keeps_its_order(tmp_path: Path, postgres_url: str) -> None:
             assert flags == {f"ca{number}": [], f"cb{number}": [], f"cf{number}": late}
             assert found["status"] == "completed" and found["task"] == "t"
 
-    played(tmp_path, postgres_url, steps)
 
-
-def test_a_halt_counts_at_once(tmp_path: Path, postgres_url: str, lanes: Lanes) -> None:
-    async def steps(running: Service) -> None:
+async def test_a_halt_counts_at_once(tmp_path: Path, postgres_url: str, lanes: Lanes) -> None:
+    async with serving(tmp_path, postgres_url) as running:
         assert (await post(running, look(1))).json()["toolCallStatus"] == "allowed"
         await running.call("admin", "POST", "/v1/halt", {"reason": "stop"})
         answers = await asyncio.gather(*(post(running, look(n)) for n in range(2, 9)))
@@ -141,11 +138,9 @@ def test_a_halt_counts_at_once(tmp_path: Path, postgres_url: str, lanes: Lanes) 
         assert (await post(running, look(9))).json()["toolCallStatus"] == "blocked"
         assert not lanes.failed, "and it is known from then on"
 
-    played(tmp_path, postgres_url, steps)
 
-
-def test_a_limit_is_exact(tmp_path: Path, postgres_url: str, lanes: Lanes) -> None:
-    async def steps(running: Service) -> None:
+async def test_a_limit_is_exact(tmp_path: Path, postgres_url: str, lanes: Lanes) -> None:
+    async with serving(tmp_path, postgres_url, FEW) as running:
         answers = await asyncio.gather(
             *(post(running, look(n, f"run-{n % 9}", toolName="look")) for n in range(50))
         )
@@ -153,11 +148,10 @@ def test_a_limit_is_exact(tmp_path: Path, postgres_url: str, lanes: Lanes) -> No
         assert statuses.count("allowed") == 5 and statuses.count("blocked") == 45
         assert (await rows(running))["rate_hits"] == 5
 
-    played(tmp_path, postgres_url, steps, FEW)
 
+async def test_connections_that_end_lose_nothing(tmp_path: Path, postgres_url: str, lanes: Lanes) -> None:
+    async with serving(tmp_path, postgres_url) as running:
 
-def test_connections_that_end_lose_nothing(tmp_path: Path, postgres_url: str, lanes: Lanes) -> None:
-    async def steps(running: Service) -> None:
         def end_all() -> None:
             with psycopg.connect(postgres_url, autocommit=True) as connection:
                 connection.execute(
@@ -183,10 +177,8 @@ def test_connections_that_end_lose_nothing(tmp_path: Path, postgres_url: str, la
             acknowledged += 40
             assert (await rows(running))["events"] == acknowledged
 
-    played(tmp_path, postgres_url, steps)
 
-
-def test_what_a_lane_cannot_send_keeps_nobody_waiting(
+async def test_what_a_lane_cannot_send_keeps_nobody_waiting(
     tmp_path: Path, postgres_url: str, lanes: Lanes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     push, faults = Session.push, [UnicodeEncodeError("latin-1", "日", 0, 1, "cannot be written")]
@@ -196,20 +188,18 @@ def test_what_a_lane_cannot_send_keeps_nobody_waiting(
             raise faults.pop()
         push(session, statements)
 
-    async def steps(running: Service) -> None:
+    async with serving(tmp_path, postgres_url) as running:
         monkeypatch.setattr(Session, "push", faulty)
         odd = look(1, toolName="Odd")
         answers = await asyncio.gather(post(running, odd), *(post(running, look(n)) for n in range(2, 9)))
         assert {answer.status_code for answer in answers} == {200} and not faults
         assert (await post(running, look(9))).status_code == 200
 
-    played(tmp_path, postgres_url, steps)
 
-
-def test_a_lane_that_another_node_has_taken_is_given_up(
+async def test_a_lane_that_another_node_has_taken_is_given_up(
     tmp_path: Path, postgres_url: str, lanes: Lanes
 ) -> None:
-    async def steps(running: Service) -> None:
+    async with serving(tmp_path, postgres_url, HOLD) as running:
         await asyncio.gather(*(post(running, look(n)) for n in range(20)))
         with psycopg.connect(postgres_url, autocommit=True) as connection:
             connection.execute("UPDATE lanes SET epoch = epoch + 1, owner = 'another'")
@@ -219,11 +209,9 @@ def test_a_lane_that_another_node_has_taken_is_given_up(
         asked = [data["approvalId"] for name, data in running.notices if name == "approval.requested"]
         assert sorted(asked) == sorted(answer.json()["approvalId"] for answer in answers), "told once each"
 
-    played(tmp_path, postgres_url, steps, HOLD)
 
-
-def test_lists_are_in_order_of_time_whichever_lane_wrote(tmp_path: Path, postgres_url: str) -> None:
-    async def steps(running: Service) -> None:
+async def test_lists_are_in_order_of_time_whichever_lane_wrote(tmp_path: Path, postgres_url: str) -> None:
+    async with serving(tmp_path, postgres_url) as running:
         for turn in range(4):
             await asyncio.gather(*(post(running, look(f"{turn}{n}", f"run-{turn}{n}")) for n in range(5)))
             running.clock.advance(1)
@@ -238,13 +226,10 @@ def test_lists_are_in_order_of_time_whichever_lane_wrote(tmp_path: Path, postgre
         assert [call.at for call in calls] == sorted(call.at for call in calls)
         assert {call.key[:5] for call in calls} == {"run-1", "run-2", "run-3"}
 
-    played(tmp_path, postgres_url, steps)
 
-
-def test_whoever_finds_an_event_finds_its_run_and_call(tmp_path: Path, postgres_url: str) -> None:
+async def test_whoever_finds_an_event_finds_its_run_and_call(tmp_path: Path, postgres_url: str) -> None:
     """The look-ups see what others commit between two of them."""
-
-    async def steps(running: Service) -> None:
+    async with serving(tmp_path, postgres_url) as running:
         store = running.context.store
         caller = running.context.credentials.known(key_digest(running.credentials["agent"]["X-API-Key"]))
         assert caller is not None
@@ -258,8 +243,6 @@ def test_whoever_finds_an_event_finds_its_run_and_call(tmp_path: Path, postgres_
             found += [await store.read(store.rows, *each) for each in statements[split:]]
             batch = answered(found)
             assert not batch.known or (batch.runs and batch.calls), split
-
-    played(tmp_path, postgres_url, steps)
 
 
 class Trips:
@@ -295,7 +278,7 @@ async def kept(running: Service, run: str = "run-1") -> dict[str, Any]:
     return (await running.call("admin", "GET", f"/v1/runs/{run}")).json()  # type: ignore[no-any-return]
 
 
-def test_what_becomes_of_a_call_and_a_run_takes_one_way(
+async def test_what_becomes_of_a_call_and_a_run_takes_one_way(
     tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trips = Trips(monkeypatch)
@@ -308,7 +291,7 @@ def test_what_becomes_of_a_call_and_a_run_takes_one_way(
         again = await post(running, body)
         assert again.content == answer.content and again.headers["idempotent-replay"] == "true"
 
-    async def steps(running: Service) -> None:
+    async with serving(tmp_path, postgres_url) as running:
         await once(running, became("start", "run.started", task="t"))
         await once(running, look(1))
         await once(running, became("done", "tool.completed", toolCallId="c1", outputPayload={"a": 1}))
@@ -332,13 +315,12 @@ def test_what_becomes_of_a_call_and_a_run_takes_one_way(
         assert {answer.status_code for answer in answers} == {200}
         assert trips.since()[1] == 0
 
-    played(tmp_path, postgres_url, steps)
 
-
-def test_what_another_node_has_changed_is_looked_up(tmp_path: Path, postgres_url: str, lanes: Lanes) -> None:
+async def test_what_another_node_has_changed_is_looked_up(
+    tmp_path: Path, postgres_url: str, lanes: Lanes
+) -> None:
     """A remembered call was completed, and a remembered run ended, by others."""
-
-    async def steps(running: Service) -> None:
+    async with serving(tmp_path, postgres_url) as running:
         for number in (1, 2):
             assert (await post(running, look(number))).status_code == 200
         with psycopg.connect(postgres_url, autocommit=True) as connection:
@@ -361,11 +343,9 @@ def test_what_another_node_has_changed_is_looked_up(tmp_path: Path, postgres_url
         flags = {call["toolCallId"]: call["flags"] for call in found["toolCalls"]}
         assert flags == {"c1": ["enforcement_gap"], "c2": []}
 
-    played(tmp_path, postgres_url, steps)
 
-
-def test_of_two_outcomes_at_once_the_first_counts(tmp_path: Path, postgres_url: str) -> None:
-    async def steps(running: Service) -> None:
+async def test_of_two_outcomes_at_once_the_first_counts(tmp_path: Path, postgres_url: str) -> None:
+    async with serving(tmp_path, postgres_url) as running:
         for turn in range(8):
             assert (await post(running, look(turn))).status_code == 200
             same = {"toolCallId": f"c{turn}"}
@@ -379,5 +359,3 @@ def test_of_two_outcomes_at_once_the_first_counts(tmp_path: Path, postgres_url: 
         with psycopg.connect(postgres_url) as connection:
             rows = connection.execute("SELECT count(*) FROM audit WHERE type = 'enforcement.gap'").fetchone()
         assert rows == (16,)
-
-    played(tmp_path, postgres_url, steps)

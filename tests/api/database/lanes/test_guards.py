@@ -22,7 +22,7 @@ from api.database.lanes.locks import EVENTS, JOBS
 from api.database.lanes.policy_mark import POLICY_MARK, policy_mark
 from api.database.lanes.session import Session, Statement
 from engine.repository.snapshot import Snapshot
-from tests.api.database.lanes.test_dispatch import AT, Lanes, became, lanes, look, played, post
+from tests.api.database.lanes.test_dispatch import AT, Lanes, became, lanes, look, post, serving
 from tests.faults.database_faults import HOLD, payment
 from tests.harness.application import Service
 from tests.harness.fixed_policies import FixedPolicies
@@ -53,12 +53,11 @@ async def waiting(asked: Awaitable[httpx.Response]) -> AsyncIterator[asyncio.Fut
 
 
 @pytest.mark.parametrize("name", COUNTERS)
-def test_a_decision_on_what_has_changed_since_is_made_again(
+async def test_a_decision_on_what_has_changed_since_is_made_again(
     name: str, tmp_path: Path, postgres_url: str, lanes: Lanes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FixedPolicies, "catch_up", lambda policies, revision: None)
-
-    async def steps(running: Service) -> None:
+    async with serving(tmp_path, postgres_url) as running:
         assert (await post(running, look(1))).status_code == 200 and lanes.failed == 0
         with another_node(
             postgres_url,
@@ -69,27 +68,22 @@ def test_a_decision_on_what_has_changed_since_is_made_again(
             pass
         assert (await post(running, look(2))).status_code == 200 and lanes.failed == 1
 
-    played(tmp_path, postgres_url, steps)
-
 
 @pytest.mark.parametrize(("mark", "again"), [(policy_mark(1, AT), 1), (policy_mark(2, AT), 0)])
-def test_one_on_other_policies_of_the_same_revision_is_made_again(
+async def test_one_on_other_policies_of_the_same_revision_is_made_again(
     mark: int, again: int, tmp_path: Path, postgres_url: str, lanes: Lanes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a copy of the database has them that lacks the last commits; the mark of another revision is that
     of a version that knows none."""
     monkeypatch.setattr(FixedPolicies, "catch_up", lambda policies, revision: None)
     monkeypatch.setattr(FixedPolicies, "snapshot", Snapshot(1, "2026-01-31T09:30:00.000000Z"))
-
-    async def steps(running: Service) -> None:
+    async with serving(tmp_path, postgres_url) as running:
         assert (await post(running, look(1))).status_code == 200 and lanes.failed == 0
         with another_node(
             postgres_url, "INSERT INTO counters (name, value) VALUES (%s, %s)", POLICY_MARK, mark
         ):
             pass
         assert (await post(running, look(2))).status_code == 200 and lanes.failed == again
-
-    played(tmp_path, postgres_url, steps)
 
 
 @pytest.mark.parametrize(
@@ -101,24 +95,22 @@ def test_one_on_other_policies_of_the_same_revision_is_made_again(
     ],
     ids=["end", "facts", "flow"],
 )
-def test_a_run_that_has_changed_since_is_looked_at_again(
+async def test_a_run_that_has_changed_since_is_looked_at_again(
     change: str, tmp_path: Path, postgres_url: str, lanes: Lanes
 ) -> None:
-    async def steps(running: Service) -> None:
+    async with serving(tmp_path, postgres_url, whole=False) as running:
         assert (await post(running, look(1))).status_code == 200 and lanes.failed == 0
         with another_node(postgres_url, change):
             pass
         assert (await post(running, look(2))).status_code == 200 and lanes.failed == 1
         assert (await post(running, look(3))).status_code == 200 and lanes.failed == 1
 
-    played(tmp_path, postgres_url, steps, whole=False)
-
 
 @pytest.mark.parametrize("thread", [False, True], ids=["lane", "thread"])
-def test_no_event_is_written_while_a_change_is_committed(
+async def test_no_event_is_written_while_a_change_is_committed(
     thread: bool, tmp_path: Path, postgres_url: str, lanes: Lanes
 ) -> None:
-    async def steps(running: Service) -> None:
+    async with serving(tmp_path, postgres_url, whole=False) as running:
         assert (await post(running, look(1))).status_code == 200
         events = [became("odd", "tool.completed", toolCallId="unknown"), look(2)] if thread else [look(2)]
         with another_node(postgres_url, "SELECT pg_advisory_xact_lock(%s)", EVENTS) as node:
@@ -138,8 +130,6 @@ def test_no_event_is_written_while_a_change_is_committed(
                 results = (await answer).json()["results"]
         assert {result["status"] for result in results} == {200}
         assert results[-1]["answer"]["toolCallStatus"] == "blocked", "it was decided by what was before"
-
-    played(tmp_path, postgres_url, steps, whole=False)
 
 
 CHANGES = {
@@ -165,23 +155,20 @@ async def test_a_change_is_answered_when_no_event_is_written_without_it(
                 assert (await answer).is_success, (await answer).text
 
 
-def test_changes_are_one_at_a_time_and_hold_up_no_event(tmp_path: Path, postgres_url: str) -> None:
-    async def steps(running: Service) -> None:
+async def test_changes_are_one_at_a_time_and_hold_up_no_event(tmp_path: Path, postgres_url: str) -> None:
+    async with serving(tmp_path, postgres_url) as running:
         with another_node(postgres_url, "SELECT pg_advisory_xact_lock(%s)", JOBS) as node:
             async with waiting(running.call("admin", "POST", "/v1/halt", {"agentId": "nobody"})) as answer:
                 assert (await post(running, look(1))).status_code == 200
                 node.commit()
                 assert (await answer).is_success
 
-    played(tmp_path, postgres_url, steps)
 
-
-def test_a_call_that_is_held_knows_of_an_end_of_its_run_in_the_same_moment(
+async def test_a_call_that_is_held_knows_of_an_end_of_its_run_in_the_same_moment(
     tmp_path: Path, postgres_url: str, lanes: Lanes
 ) -> None:
     """Else it would wait for a person in a run whose calls were all cancelled."""
-
-    async def steps(running: Service) -> None:
+    async with serving(tmp_path, postgres_url, HOLD, whole=False) as running:
         assert (await post(running, look(1))).status_code == 200
         end = "UPDATE runs SET status = 'completed', ended_at = %s WHERE run_id = 'run-1'"
         with another_node(postgres_url, end, AT) as node:
@@ -193,15 +180,12 @@ def test_a_call_that_is_held_knows_of_an_end_of_its_run_in_the_same_moment(
         (late,) = (call for call in found["toolCalls"] if call["toolCallId"] == "clate")
         assert late["flags"] == ["after_run_ended"]
 
-    played(tmp_path, postgres_url, steps, HOLD, whole=False)
 
-
-def test_of_an_id_that_another_node_is_just_writing_there_is_one(
+async def test_of_an_id_that_another_node_is_just_writing_there_is_one(
     tmp_path: Path, postgres_url: str, lanes: Lanes
 ) -> None:
     """What is decided here meanwhile waits for that, and is undone with its record."""
-
-    async def steps(running: Service) -> None:
+    async with serving(tmp_path, postgres_url) as running:
         assert (await post(running, look(1))).status_code == 200
         with another_node(postgres_url, "CREATE TEMPORARY TABLE seen AS SELECT * FROM ids") as node:
             node.execute("DELETE FROM ids")
@@ -217,8 +201,6 @@ def test_of_an_id_that_another_node_is_just_writing_there_is_one(
                 " (SELECT count(*) FROM audit WHERE type = 'decision')"
             ).fetchone()
         assert counted == (1, 2)
-
-    played(tmp_path, postgres_url, steps)
 
 
 class Pipelines:
@@ -255,10 +237,10 @@ class Pipelines:
         return [each for each in self.run if any(map(is_one, each))]
 
 
-def test_an_event_is_one_way_to_the_server_and_no_hint(
+async def test_an_event_is_one_way_to_the_server_and_no_hint(
     tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def steps(running: Service) -> None:
+    async with serving(tmp_path, postgres_url) as running:
         pipelines = Pipelines(monkeypatch)
         for number in range(5):
             assert (await post(running, look(number))).status_code == 200
@@ -268,18 +250,13 @@ def test_an_event_is_one_way_to_the_server_and_no_hint(
         asked, written = pipelines.of_events()
         assert written[-1] == ("COMMIT", ()) and asked[0] == ("BEGIN", ())
 
-    played(tmp_path, postgres_url, steps)
 
-
-def test_a_change_keeps_events_out_for_one_pipeline(
+async def test_a_change_keeps_events_out_for_one_pipeline(
     tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its last, with which it commits, so that no lock is held over a way to the server."""
-
-    async def steps(running: Service) -> None:
+    async with serving(tmp_path, postgres_url) as running:
         pipelines = Pipelines(monkeypatch)
         assert (await running.call("admin", "POST", "/v1/halt", {"agentId": "nobody"})).is_success
         (alone,) = pipelines.of_events()
         assert alone[-1] == ("COMMIT", ()) and pipelines.hints >= 1
-
-    played(tmp_path, postgres_url, steps)

@@ -14,7 +14,7 @@ from api.database.connection import Database
 from api.database.errors import Conflict
 from api.database.lanes.lease import LANE, LEASE_SECONDS, Lane, lease, release
 from api.database.models import numbers_of
-from tests.api.database.lanes.test_dispatch import Lanes, lanes, look, opened, played, post
+from tests.api.database.lanes.test_dispatch import Lanes, lanes, look, opened, post, serving
 from tests.harness.application import Service
 
 __all__ = ["lanes"]
@@ -113,12 +113,11 @@ def test_a_service_that_stops_lets_go_of_its_lanes(tmp_path: Path, postgres_url:
     asyncio.run(play())
 
 
-def test_lanes_that_rested_for_longer_than_their_lease_are_taken_and_nothing_is_lost(
+async def test_lanes_that_rested_for_longer_than_their_lease_are_taken_and_nothing_is_lost(
     tmp_path: Path, postgres_url: str, lanes: Lanes
 ) -> None:
     """As those of a node that stood still: it finds out with the next event, and leases others."""
-
-    async def steps(running: Service) -> None:
+    async with serving(tmp_path, postgres_url) as running:
         await asyncio.gather(*(post(running, look(n)) for n in range(20)))
         with psycopg.connect(postgres_url, autocommit=True) as connection:
             connection.execute("UPDATE lanes SET expires_at = 1")
@@ -136,5 +135,3 @@ def test_lanes_that_rested_for_longer_than_their_lease_are_taken_and_nothing_is_
             assert len(set(numbers)) == len(numbers) == 41
             owned = connection.execute("SELECT count(*) FROM lanes WHERE owner LIKE 'another:%'").fetchone()
             assert owned == (4,), "nobody takes back what another holds"
-
-    played(tmp_path, postgres_url, steps)

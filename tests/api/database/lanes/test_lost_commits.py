@@ -10,8 +10,7 @@ import psycopg
 import pytest
 
 from api.ingestion.pipeline import Ingestion
-from tests.api.database.lanes.test_dispatch import AT, Lanes, became, lanes, look, played, post
-from tests.harness.application import Service
+from tests.api.database.lanes.test_dispatch import AT, Lanes, became, lanes, look, post, serving
 
 __all__ = ["lanes"]
 
@@ -33,8 +32,10 @@ def told(url: str, statement: str) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_a_number_that_is_another_run_s(what: str, tmp_path: Path, postgres_url: str, lanes: Lanes) -> None:
-    async def steps(running: Service) -> None:
+async def test_a_number_that_is_another_run_s(
+    what: str, tmp_path: Path, postgres_url: str, lanes: Lanes
+) -> None:
+    async with serving(tmp_path, postgres_url, whole=False) as running:
         assert (await post(running, look(1))).status_code == 200
         told(postgres_url, f"UPDATE runs SET {CHANGES[what]} WHERE run_id = 'run-1'")
         await post(running, look(2))
@@ -46,11 +47,9 @@ def test_a_number_that_is_another_run_s(what: str, tmp_path: Path, postgres_url:
         )
         assert calls in ([("c2", True)], []), "a refusal, or a run of its own"
 
-    played(tmp_path, postgres_url, steps, whole=False)
 
-
-def test_a_number_that_is_another_call_s(tmp_path: Path, postgres_url: str, lanes: Lanes) -> None:
-    async def steps(running: Service) -> None:
+async def test_a_number_that_is_another_call_s(tmp_path: Path, postgres_url: str, lanes: Lanes) -> None:
+    async with serving(tmp_path, postgres_url, whole=False) as running:
         assert (await post(running, look(1))).status_code == 200
         told(postgres_url, "UPDATE tool_calls SET tool_call_id = 'another' WHERE tool_call_id = 'c1'")
         await post(running, became("c1", "tool.completed", toolCallId="c1"))
@@ -59,10 +58,8 @@ def test_a_number_that_is_another_call_s(tmp_path: Path, postgres_url: str, lane
             (None,)
         ]
 
-    played(tmp_path, postgres_url, steps, whole=False)
 
-
-def test_after_a_loss_nothing_is_remembered(
+async def test_after_a_loss_nothing_is_remembered(
     tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forgets: list[int] = []
@@ -73,8 +70,7 @@ def test_after_a_loss_nothing_is_remembered(
         forget(ingestion)
 
     monkeypatch.setattr(Ingestion, "forget", counted)
-
-    async def steps(running: Service) -> None:
+    async with serving(tmp_path, postgres_url) as running:
         assert (await post(running, look(1))).status_code == 200
         before = len(forgets)
         told(
@@ -89,17 +85,14 @@ def test_after_a_loss_nothing_is_remembered(
             await asyncio.sleep(0.02)
         assert forgets[before] == 1, "what it knew is gone before a lane decides anything"
 
-    played(tmp_path, postgres_url, steps)
 
-
-def test_the_time_of_a_start_is_the_same_in_memory(tmp_path: Path, postgres_url: str, lanes: Lanes) -> None:
+async def test_the_time_of_a_start_is_the_same_in_memory(
+    tmp_path: Path, postgres_url: str, lanes: Lanes
+) -> None:
     """With nothing lost, what is remembered holds."""
-
-    async def steps(running: Service) -> None:
+    async with serving(tmp_path, postgres_url) as running:
         for number in range(5):
             assert (await post(running, look(number))).status_code == 200
             assert (await post(running, became(number, "tool.completed", toolCallId=f"c{number}"))).is_success
         assert lanes.failed == 0 and lanes.committed >= 10
         assert told(postgres_url, f"SELECT count(*) FROM tool_calls WHERE completed_at >= '{AT}'") == [(5,)]
-
-    played(tmp_path, postgres_url, steps)

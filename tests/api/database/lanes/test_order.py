@@ -12,7 +12,7 @@ from api.database.lanes.dispatch import LIMIT_SECONDS
 from api.database.lanes.keys import event_key
 from api.database.lanes.loop_lane import LoopLane
 from api.database.writer import Writer
-from tests.api.database.lanes.test_dispatch import became, look, played, post
+from tests.api.database.lanes.test_dispatch import became, look, post, serving
 from tests.api.database.lanes.test_guards import another_node, waiting
 from tests.harness.application import Service
 
@@ -27,8 +27,11 @@ async def statuses(running: Service, calls: list[dict[str, Any]]) -> list[str]:
     return [result["answer"]["toolCallStatus"] for result in answer.json()["results"]]
 
 
-def test_what_stands_before_a_limited_call_is_decided_before_it(tmp_path: Path, postgres_url: str) -> None:
-    async def steps(running: Service) -> None:
+async def test_what_stands_before_a_limited_call_is_decided_before_it(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    after = LOOKS | {"name": "No looks after reading", "after": {"tool": "read"}}
+    async with serving(tmp_path, postgres_url, FEW, after) as running:
         for number in range(STEPS):
             run = f"run-{number}"
             if number % 2:
@@ -36,24 +39,13 @@ def test_what_stands_before_a_limited_call_is_decided_before_it(tmp_path: Path, 
             calls = [look(f"{number}-b", run, toolName="read"), look(f"{number}-c", run, toolName="look")]
             assert await statuses(running, calls) == ["allowed", "blocked"], number
 
-    after = LOOKS | {"name": "No looks after reading", "after": {"tool": "read"}}
-    played(tmp_path, postgres_url, steps, FEW, after)
 
-
-def test_what_stands_behind_a_call_beyond_a_limit_is_decided_behind_it(
+async def test_what_stands_behind_a_call_beyond_a_limit_is_decided_behind_it(
     tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each event of the batch is handed over by itself, and the limit is not known to be reached."""
     monkeypatch.setattr("api.handlers.events.SLICE", 0.0)
     monkeypatch.setattr("api.database.lanes.dispatch.LIMIT_SECONDS", -LIMIT_SECONDS)
-
-    async def steps(running: Service) -> None:
-        for number in range(STEPS):
-            run = f"run-{number}"
-            assert (await post(running, look(f"{number}-a", run, toolName="ping"))).status_code == 200
-            calls = [look(f"{number}-{n}", run, toolName=n) for n in ("ping", "other", "look")]
-            assert await statuses(running, calls) == ["allowed", "allowed", "blocked"], number
-
     pings = {
         "name": "Many pings",
         "action": "warn",
@@ -63,10 +55,15 @@ def test_what_stands_behind_a_call_beyond_a_limit_is_decided_behind_it(
     }
     labelled = {"field": "run.labels", "operator": "contains", "value": "many"}
     no_looks = LOOKS | {"name": "No looks", "matchConditions": [*LOOKS["matchConditions"], labelled]}
-    played(tmp_path, postgres_url, steps, pings, no_looks)
+    async with serving(tmp_path, postgres_url, pings, no_looks) as running:
+        for number in range(STEPS):
+            run = f"run-{number}"
+            assert (await post(running, look(f"{number}-a", run, toolName="ping"))).status_code == 200
+            calls = [look(f"{number}-{n}", run, toolName=n) for n in ("ping", "other", "look")]
+            assert await statuses(running, calls) == ["allowed", "allowed", "blocked"], number
 
 
-def test_the_first_calls_of_a_run_are_those_within_a_limit(
+async def test_the_first_calls_of_a_run_are_those_within_a_limit(
     tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the lane of the first is slower than that of the next, and the limit fails both."""
@@ -79,8 +76,7 @@ def test_the_first_calls_of_a_run_are_those_within_a_limit(
         asyncio.get_running_loop().call_later(pauses.pop(0) if pauses else 0.0, run, lane, *how)
 
     monkeypatch.setattr(LoopLane, "run", slower)
-
-    async def steps(running: Service) -> None:
+    async with serving(tmp_path, postgres_url, FEW) as running:
         assert (await post(running, look("a", toolName="read"))).status_code == 200
         calls = [look(number, toolName="look") for number in range(56)]
         for call in calls[:48]:
@@ -88,10 +84,8 @@ def test_the_first_calls_of_a_run_are_those_within_a_limit(
         pauses.append(0.5)
         assert await statuses(running, calls[48:]) == ["allowed"] * 2 + ["blocked"] * 6
 
-    played(tmp_path, postgres_url, steps, FEW)
 
-
-def test_what_is_unusual_of_a_run_goes_together(
+async def test_what_is_unusual_of_a_run_goes_together(
     tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One by one each would have all that waits gone through again, and take a commit of its own."""
@@ -104,8 +98,7 @@ def test_what_is_unusual_of_a_run_goes_together(
 
     monkeypatch.setattr(Writer, "take", counted)
     monkeypatch.setattr("api.handlers.events.SLICE", 60.0)
-
-    async def steps(running: Service) -> None:
+    async with serving(tmp_path, postgres_url) as running:
         assert (await post(running, look("a"))).status_code == 200
         trips.clear()
         events = [became(str(n), "tool.completed", toolCallId=f"unknown-{n}") for n in range(300)]
@@ -115,13 +108,10 @@ def test_what_is_unusual_of_a_run_goes_together(
         in_order = [result["answer"]["auditSequence"] for result in results[:-1]]
         assert in_order == sorted(in_order) and len(trips) < 10
 
-    played(tmp_path, postgres_url, steps)
 
-
-def test_the_end_of_a_run_waits_for_a_call_before_it(tmp_path: Path, postgres_url: str) -> None:
+async def test_the_end_of_a_run_waits_for_a_call_before_it(tmp_path: Path, postgres_url: str) -> None:
     """The call is held up in the database; the end, which nothing holds up, comes behind it all the same."""
-
-    async def steps(running: Service) -> None:
+    async with serving(tmp_path, postgres_url) as running:
         assert (await post(running, look(1))).status_code == 200
         same_id = "INSERT INTO ids (organisation_id, key, no) VALUES ('default', %s, 1)"
         with another_node(postgres_url, same_id, event_key("default", "event-2")) as node:
@@ -134,5 +124,3 @@ def test_the_end_of_a_run_waits_for_a_call_before_it(tmp_path: Path, postgres_ur
         found = (await running.call("admin", "GET", "/v1/runs/run-1")).json()
         assert found["status"] == "completed"
         assert [call["flags"] for call in found["toolCalls"]] == [[], []]
-
-    played(tmp_path, postgres_url, steps)
