@@ -10,7 +10,7 @@ from msgspec import Meta
 from api.caller import Caller
 from api.context import Context
 from api.http.exchange import Reply, Values, decode_cursor, page
-from api.http.problems import not_found
+from api.http.problems import need
 from api.http.route import PAGE_HEADERS, VIEWER, Query, Route, page_query
 from api.store import halts
 from api.store.alerts import agents, alerts
@@ -68,9 +68,7 @@ async def get_agent(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/agents/:id"""
     agent_id = values.path["id"]
     found = await context.reads.read(caller, _described, caller.organisation_id, agent_id)
-    if found is None:
-        raise not_found("agent", agent_id)
-    return Reply(found)
+    return Reply(need(found, "agent", agent_id))
 
 
 def _described(organisation_id: str, agent_id: str) -> dict[str, Any] | None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from api.caller import Caller
 from api.context import Context
 from api.handlers.audit import moment_of
 from api.http.exchange import Reply, TimeAndId, Values, decode_cursor, page
-from api.http.problems import not_found
+from api.http.problems import need
 from api.http.route import PAGE_HEADERS, REVIEWER, VIEWER, Query, Route, page_query
 from api.store.alerts import alerts
 from api.store.alerts.alerts import Chosen
@@ -42,7 +40,7 @@ async def get_alert(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/alerts/:id"""
     alert_id = values.path["id"]
     found = await context.reads.read(caller, alerts.find_alert, caller.organisation_id, alert_id)
-    return _reply(found, alert_id)
+    return Reply(need(found, "alert", alert_id))
 
 
 async def acknowledge_alert(caller: Caller, values: Values, context: Context) -> Reply:
@@ -53,13 +51,7 @@ async def acknowledge_alert(caller: Caller, values: Values, context: Context) ->
             transaction, caller.organisation_id, alert_id, caller.actor, note
         )
     )
-    return _reply(found, alert_id)
-
-
-def _reply(found: dict[str, Any] | None, alert_id: str) -> Reply:
-    if found is None:
-        raise not_found("alert", alert_id)
-    return Reply(found)
+    return Reply(need(found, "alert", alert_id))
 
 
 _MOMENT = {"type": "string", "format": "date-time", "maxLength": 64}

@@ -10,7 +10,7 @@ from api.clock import iso, seconds
 from api.context import Context
 from api.database.transaction import Transaction
 from api.http.exchange import Reply, Values, decode_cursor, page
-from api.http.problems import invalid, not_found
+from api.http.problems import invalid, need, not_found
 from api.http.route import ADMIN, PAGE_HEADERS, Route, page_query
 from api.store import accounts
 
@@ -81,9 +81,7 @@ async def rotate_api_key(caller: Caller, values: Values, context: Context) -> Re
             caller.actor,
         )
 
-    key = await context.write(job)
-    if key is None:
-        raise not_found("API key", key_id)
+    key = need(await context.write(job), "API key", key_id)
     return Reply(shape(key) | {"key": secret})
 
 

@@ -15,7 +15,7 @@ from api.database.errors import DatabaseUnavailable
 from api.database.transaction import Transaction
 from api.handlers import grants
 from api.http.exchange import Reply, TimeAndId, Values, decode_cursor, page
-from api.http.problems import ApiError, not_found
+from api.http.problems import ApiError, need, not_found
 from api.http.route import AGENT, PAGE_HEADERS, REVIEWER, WAIT, Query, Route, page_query
 from api.ingestion.decide import halted
 from api.store import approvals, halts
@@ -149,9 +149,7 @@ async def _resolve(caller: Caller, values: Values, context: Context, status: str
             found.approval["grant"] = made
         return found
 
-    resolution = await context.write(job)
-    if resolution is None:
-        raise not_found("approval", approval_id)
+    resolution = need(await context.write(job), "approval", approval_id)
     if (refusal := _refusal(resolution)) is not None:
         raise refusal
     return Reply(resolution.approval)

@@ -36,7 +36,7 @@ from api.handlers import (
     users,
 )
 from api.http.exchange import Reply, TimeAndId, Values, decode_cursor, page
-from api.http.problems import ApiError, as_api_error, not_found
+from api.http.problems import ApiError, as_api_error, need
 from api.http.route import ADMIN, PAGE_HEADERS, Query, Route, page_query
 from api.store import accounts
 from api.store.review import changes
@@ -267,9 +267,7 @@ async def resolve_change(caller: Caller, values: Values, context: Context) -> Re
 
 async def _found(caller: Caller, values: Values, context: Context) -> HeldChange:
     row = await context.reads.read(caller, changes.find, caller.organisation_id, values.path["id"])
-    if row is None:
-        raise not_found("change", values.path["id"])
-    return row
+    return need(row, "change", values.path["id"])
 
 
 async def _apply(row: HeldChange, context: Context) -> tuple[str, str | None]:

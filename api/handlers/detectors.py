@@ -9,7 +9,7 @@ from api.context import Context
 from api.database.connection import Database
 from api.handlers import definitions
 from api.http.exchange import Reply, Values
-from api.http.problems import ApiError, not_found
+from api.http.problems import ApiError, need
 from api.http.route import ADMIN, VIEWER, Route
 from api.store.alerts import alerts, log_reader
 from engine.detectors.watch import name_of
@@ -38,9 +38,7 @@ async def list_detectors(caller: Caller, values: Values, context: Context) -> Re
 async def get_detector(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/detectors/:id: the one that counts in the organisation."""
     snapshot, detector_id = await context.newest(), values.path["id"]
-    path = snapshot.detectors_of(caller.organisation_id).get(detector_id)
-    if path is None:
-        raise not_found(WHAT, detector_id)
+    path = need(snapshot.detectors_of(caller.organisation_id).get(detector_id), WHAT, detector_id)
     return await _reply(Defined(snapshot.detectors[path], snapshot.files[path]), caller, context)
 
 

@@ -8,7 +8,7 @@ from api.caller import Caller
 from api.clock import iso
 from api.context import Context
 from api.http.exchange import Reply, TimeAndId, Values, decode_cursor, page
-from api.http.problems import ApiError, invalid, not_found
+from api.http.problems import ApiError, invalid, need
 from api.http.route import PAGE_HEADERS, REVIEWER, VIEWER, Query, Route, page_query
 from api.store.grants import granting, reading
 from api.store.grants.granting import Terms
@@ -36,9 +36,7 @@ async def get_grant(caller: Caller, values: Values, context: Context) -> Reply:
     grant_id = values.path["id"]
     now = iso(context.clock())
     found = await context.reads.read(caller, reading.find_grant, caller.organisation_id, grant_id, now)
-    if found is None:
-        raise not_found("grant", grant_id)
-    return Reply(found)
+    return Reply(need(found, "grant", grant_id))
 
 
 async def exempt_run(caller: Caller, values: Values, context: Context) -> Reply:
@@ -57,9 +55,7 @@ async def revoke_grant(caller: Caller, values: Values, context: Context) -> Repl
     """POST /v1/grants/:id/revoke; one that has ended stays as it is."""
     grant_id, reason = values.path["id"], (values.body or {}).get("reason")
     found = await context.write(lambda transaction: granting.revoke(transaction, caller, grant_id, reason))
-    if found is None:
-        raise not_found("grant", grant_id)
-    return Reply(found)
+    return Reply(need(found, "grant", grant_id))
 
 
 async def terms_of(caller: Caller, approval_id: str, body: dict[str, Any], context: Context) -> Terms | None:

@@ -11,7 +11,7 @@ from api.caller import Caller
 from api.context import Context
 from api.database.transaction import Transaction
 from api.http.exchange import Reply, Values, number_before, page
-from api.http.problems import not_found
+from api.http.problems import need, not_found
 from api.http.route import ADMIN, PAGE_HEADERS, Route, page_query
 from api.notifications.notifier import problem_of
 from api.store.notifications import channels, notices
@@ -35,9 +35,7 @@ async def list_notices(caller: Caller, values: Values, context: Context) -> Repl
     found = await context.reads.read(
         caller, notices.listed, caller.organisation_id, name, values.query["limit"], number_before(values)
     )
-    if found is None:
-        raise not_found("channel", name)
-    records, total, following = found
+    records, total, following = need(found, "channel", name)
     return page(records, total, following, values)
 
 
@@ -45,9 +43,7 @@ async def test_channel(caller: Caller, values: Values, context: Context) -> Repl
     """POST /v1/notifications/channels/:name/test"""
     name = values.path["name"]
     record = await context.write(lambda transaction: notices.test(transaction, caller.organisation_id, name))
-    if record is None:
-        raise not_found("channel", name)
-    return Reply(record, 202)
+    return Reply(need(record, "channel", name), 202)
 
 
 async def list_secrets(caller: Caller, values: Values, context: Context) -> Reply:

@@ -14,7 +14,7 @@ from api.caller import Caller
 from api.context import Context
 from api.http import bodies
 from api.http.exchange import Reply, Values, decode_cursor, page
-from api.http.problems import ApiError, not_found, problem_json
+from api.http.problems import ApiError, need, not_found, problem_json
 from api.http.route import ADMIN, PAGE_HEADERS, VIEWER, Query, Route, page_query
 from api.policies.warnings import accept_replaced as accept
 from api.policies.warnings import replaced
@@ -133,9 +133,7 @@ async def get_policy(caller: Caller, values: Values, context: Context) -> Reply:
 def _stored(caller: Caller, values: Values, snapshot: Snapshot) -> Stored:
     policy_id = _id(values)
     stored = snapshot.of(caller.organisation_id).get(policy_id)
-    if stored is None:
-        raise not_found("policy", policy_id)
-    return stored
+    return need(stored, "policy", policy_id)
 
 
 async def list_policy_versions(caller: Caller, values: Values, context: Context) -> Reply:

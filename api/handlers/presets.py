@@ -14,7 +14,7 @@ from api.context import Context
 from api.handlers.policies import policy_json
 from api.http.bodies import escape
 from api.http.exchange import Reply, Values
-from api.http.problems import ApiError, invalid, not_found
+from api.http.problems import ApiError, invalid, need
 from api.http.route import ADMIN, VIEWER, Route
 from engine.conditions.settings import missing, reads
 from engine.derived.tools import Tools
@@ -103,9 +103,7 @@ async def activate_pack(caller: Caller, values: Values, context: Context) -> Rep
     """POST /v1/policy-presets/packs/:packId/activate: in one revision; the policies that it made or
     changed."""
     snapshot = await context.newest()
-    pack = snapshot.packs.get(values.path["packId"])
-    if pack is None:
-        raise not_found("pack", values.path["packId"])
+    pack = need(snapshot.packs.get(values.path["packId"]), "pack", values.path["packId"])
     parameters = (values.body or {}).get("parameters", {})
     presets = [snapshot.presets[preset_id] for preset_id in pack.presets]
     known = {name for preset in presets for name in preset.parameters}
@@ -179,9 +177,7 @@ def _chosen(policy: Policy, body: dict[str, Any], tools: Tools) -> dict[str, Any
 async def activate_preset(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/policy-presets/:presetId/activate: one preset as a policy."""
     snapshot = await context.newest()
-    preset = snapshot.presets.get(values.path["presetId"])
-    if preset is None:
-        raise not_found("preset", values.path["presetId"])
+    preset = need(snapshot.presets.get(values.path["presetId"]), "preset", values.path["presetId"])
     body = values.body or {}
     tools = Tools(snapshot.tools_of(caller.organisation_id))
     policy = _body(preset, body.get("parameters", {}), tools, body.get("policyId"))

@@ -14,7 +14,7 @@ from api.audit import stored_decision
 from api.caller import Caller
 from api.context import Context
 from api.http.exchange import Reply, Values, decode_cursor, page
-from api.http.problems import not_found
+from api.http.problems import need
 from api.http.route import AGENT, PAGE_HEADERS, VIEWER, WAIT, Query, Route, page_query
 from api.ingestion.decide import halted
 from api.store import halts, runs
@@ -62,18 +62,14 @@ async def get_run(caller: Caller, values: Values, context: Context) -> Reply:
     which = (values.query["limit"], before)
     read = context.reads.read
     found = await read(caller, _found, context, caller, run_id, *which, name=("run", run_id, *which))
-    if found is None:
-        raise not_found("run", run_id)
-    content, total, position = found
+    content, total, position = need(found, "run", run_id)
     return page(content, total, position, values)
 
 
 async def _revision(caller: Caller, run_id: str, context: Context) -> str:
     name = ("revision", run_id)
     found = await context.reads.read(caller, runs.revision, context.id_index, caller, run_id, name=name)
-    if found is None:
-        raise not_found("run", run_id)
-    return found
+    return need(found, "run", run_id)
 
 
 async def _changed(caller: Caller, run_id: str, seen: str, context: Context) -> None:

@@ -18,7 +18,7 @@ from api.context import Context
 from api.handlers.tools import shape_of
 from api.http import bodies
 from api.http.exchange import Reply, TimeAndId, Values, decode_cursor, page
-from api.http.problems import invalid, not_found
+from api.http.problems import invalid, need, not_found
 from api.http.route import ADMIN, AGENT, PAGE_HEADERS, Query, Route, page_query
 from api.store.tools import proposals
 from api.store.tools.admitted import SHOWN, Proposed
@@ -66,9 +66,7 @@ async def admit_tool_proposal(caller: Caller, values: Values, context: Context) 
     """POST /v1/tool-proposals/:id/admit"""
     proposal_id, body = values.path["id"], values.body
     found = await context.store.read(proposals.read_proposal, caller, proposal_id, body["digest"])
-    if found is None:
-        raise not_found("proposal", proposal_id)
-    server, tools = found
+    server, tools = need(found, "proposal", proposal_id)
     chosen = body.get("declare", {})
     names = body.get("tools", [tool["name"] for tool in tools])
     _refuse_unknown("/tools", names, tools)
@@ -112,9 +110,7 @@ async def _reply(caller: Caller, proposal_id: str, context: Context) -> Reply:
 
 def _shown(caller: Caller, proposal_id: str, tools: Tools) -> dict[str, Any]:
     """The proposal, each tool with what is declared of it now."""
-    found = proposals.find_proposal(caller, proposal_id)
-    if found is None:
-        raise not_found("proposal", proposal_id)
+    found = need(proposals.find_proposal(caller, proposal_id), "proposal", proposal_id)
     for tool in found["tools"]:
         said = {"toolName": tool["name"], "toolAnnotations": tool.get("annotations")}
         tool |= {"kind": of_tool(tools, said, "kind"), "effect": of_tool(tools, said, "effect")}

@@ -9,7 +9,7 @@ from api.caller import Caller
 from api.context import Context
 from api.database.transaction import Transaction
 from api.http.exchange import Reply, Values, decode_cursor, page
-from api.http.problems import ApiError, invalid, not_found
+from api.http.problems import ApiError, invalid, need
 from api.http.route import ADMIN, PAGE_HEADERS, Route, page_query
 from api.store import accounts, emails, login_limits
 
@@ -58,9 +58,7 @@ async def list_users(caller: Caller, values: Values, context: Context) -> Reply:
 async def get_user(caller: Caller, values: Values, context: Context) -> Reply:
     user_id = values.path["id"]
     user = await context.reads.read(caller, accounts.own_user, caller.organisation_id, user_id)
-    if user is None:
-        raise not_found("user", user_id)
-    return Reply(shape(user))
+    return Reply(shape(need(user, "user", user_id)))
 
 
 async def update_user(caller: Caller, values: Values, context: Context) -> Reply:
@@ -89,9 +87,7 @@ async def update_user(caller: Caller, values: Values, context: Context) -> Reply
         return user
 
     user = await context.write(job)
-    if user is None:
-        raise not_found("user", user_id)
-    return Reply(shape(user))
+    return Reply(shape(need(user, "user", user_id)))
 
 
 def _state(caller: Caller, values: Values) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from api.caller import Caller
 from api.context import Context
 from api.database.transaction import Transaction
 from api.http.exchange import Reply, Values, decode_cursor, number_before, page
-from api.http.problems import ApiError, not_found
+from api.http.problems import ApiError, need, not_found
 from api.http.route import ADMIN, PAGE_HEADERS, Route, page_query
 from api.store import deliveries, webhooks
 from api.webhooks import address, signing
@@ -78,9 +78,7 @@ async def list_webhooks(caller: Caller, values: Values, context: Context) -> Rep
 async def get_webhook(caller: Caller, values: Values, context: Context) -> Reply:
     webhook_id = values.path["id"]
     record = await context.reads.read(caller, webhooks.find, caller.organisation_id, webhook_id)
-    if record is None:
-        raise not_found("webhook", webhook_id)
-    return Reply(record)
+    return Reply(need(record, "webhook", webhook_id))
 
 
 async def update_webhook(caller: Caller, values: Values, context: Context) -> Reply:
@@ -91,9 +89,7 @@ async def update_webhook(caller: Caller, values: Values, context: Context) -> Re
             transaction, caller.organisation_id, webhook_id, body, caller.actor
         )
     )
-    if record is None:
-        raise not_found("webhook", webhook_id)
-    return Reply(record)
+    return Reply(need(record, "webhook", webhook_id))
 
 
 async def delete_webhook(caller: Caller, values: Values, context: Context) -> Reply:
@@ -118,16 +114,12 @@ async def rotate_webhook_secret(caller: Caller, values: Values, context: Context
             caller.actor,
         )
     )
-    if record is None:
-        raise not_found("webhook", webhook_id)
-    return Reply(record)
+    return Reply(need(record, "webhook", webhook_id))
 
 
 def _must_be_enabled(organisation_id: str, webhook_id: str) -> None:
     """Inside a job: nothing is sent to a webhook that is switched off."""
-    record = webhooks.find(organisation_id, webhook_id)
-    if record is None:
-        raise not_found("webhook", webhook_id)
+    record = need(webhooks.find(organisation_id, webhook_id), "webhook", webhook_id)
     if not record["enabled"]:
         raise ApiError("conflict", f"the webhook `{webhook_id}` is disabled; enable it first")
 
@@ -147,9 +139,7 @@ async def list_deliveries(caller: Caller, values: Values, context: Context) -> R
     found = await context.reads.read(
         caller, deliveries.listed, caller.organisation_id, webhook_id, limit, before
     )
-    if found is None:
-        raise not_found("webhook", webhook_id)
-    records, total, following = found
+    records, total, following = need(found, "webhook", webhook_id)
     return page(records, total, following, values)
 
 
@@ -159,9 +149,7 @@ async def redeliver(caller: Caller, values: Values, context: Context) -> Reply:
     def job(transaction: Transaction) -> dict[str, Any]:
         _must_be_enabled(caller.organisation_id, webhook_id)
         record = deliveries.redeliver(transaction, caller.organisation_id, webhook_id, delivery_id)
-        if record is None:
-            raise not_found("delivery", delivery_id)
-        return record
+        return need(record, "delivery", delivery_id)
 
     return Reply(await context.write(job), 202)
 

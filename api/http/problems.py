@@ -7,11 +7,13 @@ Body: `{type, title, status, detail, code, errors[], requestId}`; each of `error
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from api.database.errors import DatabaseFull, DatabaseUnavailable
 from api.store.accounts import AccountError
 from engine import errors as engine_errors
+
+T = TypeVar("T")
 
 CODES: Final[Mapping[str, tuple[int, str, str]]] = {
     "invalid_json": (400, "Invalid JSON", "the body is not JSON"),
@@ -85,6 +87,13 @@ class ApiError(Exception):
 
 def not_found(what: str, identifier: str, why: str = "") -> ApiError:
     return ApiError("not_found", f"there is no {what} `{identifier}`{why}")
+
+
+def need(found: T | None, what: str, identifier: str) -> T:
+    """What was looked for; raises `not_found` where there is none."""
+    if found is None:
+        raise not_found(what, identifier)
+    return found
 
 
 def invalid(pointer: str, message: str, **extra: Any) -> ApiError:
