@@ -17,13 +17,6 @@ from api.audit.retention.certificate import newest_certificate
 from api.database import audit_chain
 from api.database.models import Approval, CallTable
 
-_OF_THE_APPROVAL = {
-    "approved": "allowed",
-    "rejected": "blocked",
-    "expired": "blocked",
-    "cancelled": "blocked",
-}
-
 
 class StoredCall(Protocol):
     """What of a tool call's row is compared."""

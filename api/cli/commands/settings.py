@@ -78,8 +78,6 @@ def _list(arguments: argparse.Namespace) -> int:
         }
         for name, channel in sorted(settings.values.get("notifications", {}).items())
     ]
-    if arguments.format == "text":
-        rows = [row | {"value": _shown(row["value"])} for row in rows]
     show(rows, COLUMNS, arguments.format)
     return 0
 
