@@ -25,6 +25,7 @@ from api.cli.terminal import (
     add_format,
     filled,
     say_error,
+    show,
 )
 
 if TYPE_CHECKING:
@@ -95,10 +96,21 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def say_more(shown: int, total: int) -> None:
-    """So that nobody takes a part for the whole."""
-    if total > shown:
-        say_error(f"these are {shown:,} of {total:,}; --limit {total} shows all")
+def show_page(
+    arguments: argparse.Namespace,
+    path: str,
+    columns: Mapping[str, str],
+    told: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    **query: Any,
+) -> int:
+    """A list of the service; in a table each row has also what is `told` of it."""
+    rows, total = running(arguments).page(path, arguments.limit, **query)
+    if told is not None and arguments.format == "table":
+        rows = [each | told(each) for each in rows]
+    show(rows, columns, arguments.format)
+    if total > len(rows):  # so that nobody takes a part for the whole
+        say_error(f"these are {len(rows):,} of {total:,}; --limit {total} shows all")
+    return 0
 
 
 def add_running_action(

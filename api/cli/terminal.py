@@ -140,6 +140,14 @@ def print_json(value: Any) -> None:
     print(json_text(value))
 
 
+def tell(record: Any, form: str, *lines: str) -> None:
+    """A record as JSON, or what people are told of it."""
+    if form == "json":
+        print_json(record)
+    else:
+        print(*map(spelled, lines), sep="\n")
+
+
 def show(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], form: str) -> None:
     """Rows as a table of `columns` (key -> heading), or all of them as JSON."""
     if form == "json":

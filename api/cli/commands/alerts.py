@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from api.cli.api_client import add_limit, add_running_action, path_of, running, say_more
+from api.cli.api_client import add_limit, add_running_action, path_of, running, show_page
 from api.cli.spelling import spelled
-from api.cli.terminal import Subparsers, print_json, show
+from api.cli.terminal import Subparsers, print_json, tell
 
 STATUSES = ("open", "acknowledged", "all")
 SEVERITIES = ("low", "medium", "high", "critical")
@@ -46,10 +46,7 @@ def _list(arguments: argparse.Namespace) -> int:
     chosen = {"severity": arguments.severity, "agentId": arguments.agent}
     if arguments.status != "all":
         chosen["status"] = arguments.status
-    rows, total = running(arguments).page("/v1/alerts", arguments.limit, **chosen)
-    show(rows, COLUMNS, arguments.format)
-    say_more(len(rows), total)
-    return 0
+    return show_page(arguments, "/v1/alerts", COLUMNS, **chosen)
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -76,8 +73,5 @@ def _acknowledge(arguments: argparse.Namespace) -> int:
     service, place = running(arguments), path_of("alerts", arguments.alert_id)
     body = {} if arguments.note is None else {"note": arguments.note}
     alert = service.send("POST", f"{place}/acknowledge", body).value
-    if arguments.format == "json":
-        print_json(alert)
-        return 0
-    print(spelled(f"acknowledged by {alert['acknowledgedBy']}: {alert['summary']}"))
+    tell(alert, arguments.format, f"acknowledged by {alert['acknowledgedBy']}: {alert['summary']}")
     return 0

@@ -18,7 +18,7 @@ from api.cli.api_client import (
     add_running_action,
     path_of,
     running,
-    say_more,
+    show_page,
 )
 from api.cli.spelling import json_text, remarks, spelled
 from api.cli.terminal import (
@@ -31,7 +31,6 @@ from api.cli.terminal import (
     filled,
     print_json,
     say_error,
-    show,
 )
 
 STATUSES = ("pending", "approved", "rejected", "expired", "cancelled")
@@ -101,12 +100,11 @@ def register(commands: Subparsers) -> None:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    rows, total = running(arguments).page("/v1/approvals", arguments.limit, status=arguments.status)
-    if arguments.format == "table":
-        rows = [each | {"sentence": _sentence(each)} for each in rows]
-    show(rows, COLUMNS, arguments.format)
-    say_more(len(rows), total)
-    return 0
+    return show_page(arguments, "/v1/approvals", COLUMNS, _told, status=arguments.status)
+
+
+def _told(approval: dict[str, Any]) -> dict[str, str]:
+    return {"sentence": _sentence(approval)}
 
 
 def _sentence(approval: dict[str, Any]) -> str:

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-from api.cli.api_client import add_limit, add_running_action, path_of, running, say_more
+from api.cli.api_client import add_limit, add_running_action, path_of, running, show_page
 from api.cli.spelling import json_text, remarks, spelled
-from api.cli.terminal import Subparsers, add_yes, confirm, print_json, show
+from api.cli.terminal import Subparsers, add_yes, confirm, print_json, tell
 
 STATUSES = ("pending", "applied", "rejected", "expired", "stale", "failed", "all")
 COLUMNS = {
@@ -42,10 +42,7 @@ def register(commands: Subparsers) -> None:
 
 def _list(arguments: argparse.Namespace) -> int:
     status = None if arguments.status == "all" else arguments.status
-    rows, total = running(arguments).page("/v1/changes", arguments.limit, status=status)
-    show(rows, COLUMNS, arguments.format)
-    say_more(len(rows), total)
-    return 0
+    return show_page(arguments, "/v1/changes", COLUMNS, status=status)
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -98,8 +95,5 @@ def _resolve(arguments: argparse.Namespace, decision: str, question: str) -> int
     confirm(question, arguments.yes)
     body = {"decision": decision} | ({} if arguments.reason is None else {"reason": arguments.reason})
     done = service.send("POST", f"{place}/resolve", body).value
-    if arguments.format == "json":
-        print_json(done)
-    else:
-        print(spelled(f"{done['status']}: {done['summary']} ({done['changeId']})"))
+    tell(done, arguments.format, f"{done['status']}: {done['summary']} ({done['changeId']})")
     return 0

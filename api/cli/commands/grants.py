@@ -8,9 +8,9 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from api.cli.api_client import add_count, add_limit, add_running_action, path_of, running, say_more
+from api.cli.api_client import add_count, add_limit, add_running_action, path_of, running, show_page
 from api.cli.spelling import spelled
-from api.cli.terminal import Subparsers, add_yes, confirm, filled, print_json, show
+from api.cli.terminal import Subparsers, add_yes, confirm, filled, print_json, tell
 
 COLUMNS = {
     "grantId": "GRANT",
@@ -70,12 +70,11 @@ def _list(arguments: argparse.Namespace) -> int:
     chosen = {"runId": arguments.run_id, "agentId": arguments.agent}
     if not arguments.all:
         chosen["active"] = "true"
-    rows, total = running(arguments).page("/v1/grants", arguments.limit, **chosen)
-    if arguments.format == "table":
-        rows = [each | {"what": _what(each), "where": _where(each), "left": _used(each)} for each in rows]
-    show(rows, COLUMNS, arguments.format)
-    say_more(len(rows), total)
-    return 0
+    return show_page(arguments, "/v1/grants", COLUMNS, _told, **chosen)
+
+
+def _told(grant: dict[str, Any]) -> dict[str, str]:
+    return {"what": _what(grant), "where": _where(grant), "left": _used(grant)}
 
 
 def _what(grant: dict[str, Any]) -> str:
@@ -130,11 +129,8 @@ def _exempt(arguments: argparse.Namespace) -> int:
         "reason": arguments.reason,
     }
     made = running(arguments).send("POST", "/v1/grants", body).value
-    if arguments.format == "json":
-        print_json(made)
-        return 0
-    print(spelled(f"exempted until {made['expiresAt']}: {made['grantId']}"))
-    print(spelled(f"to end it: governance grants revoke {made['grantId']}"))
+    said = f"exempted until {made['expiresAt']}: {made['grantId']}"
+    tell(made, arguments.format, said, f"to end it: governance grants revoke {made['grantId']}")
     return 0
 
 
@@ -145,8 +141,5 @@ def _revoke(arguments: argparse.Namespace) -> int:
         confirm(f"End the grant to {_what(grant)} ({_where(grant)})?", arguments.yes)
     body = {} if arguments.reason is None else {"reason": arguments.reason}
     grant = service.send("POST", f"{place}/revoke", body).value
-    if arguments.format == "json":
-        print_json(grant)
-        return 0
-    print(spelled(f"{grant['status']}: {_what(grant)} ({grant['grantId']})"))
+    tell(grant, arguments.format, f"{grant['status']}: {_what(grant)} ({grant['grantId']})")
     return 0

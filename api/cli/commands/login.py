@@ -6,8 +6,7 @@ import argparse
 import sys
 
 from api.cli.api_client import RunningService, add_address, address
-from api.cli.spelling import spelled
-from api.cli.terminal import USAGE, CommandError, Subparsers, filled, first_line, print_json
+from api.cli.terminal import USAGE, CommandError, Subparsers, filled, first_line, tell
 
 DESCRIPTION = (
     "Logs in with e-mail and password, and keeps the token for the commands that work on this service: in "
@@ -48,10 +47,8 @@ def _log_in(arguments: argparse.Namespace) -> int:
     )
     user, seconds = answer["user"], answer["expiresIn"]
     logins.keep(url, logins.Login(answer["accessToken"], user["email"], user["role"], time.time() + seconds))
-    if arguments.format == "json":
-        print_json({"url": url, **user, "expiresIn": seconds})
-    else:
-        print(spelled(f"logged in to {url} as {user['email']} ({user['role']}) for {_span(seconds)}"))
+    said = f"logged in to {url} as {user['email']} ({user['role']}) for {_span(seconds)}"
+    tell({"url": url, **user, "expiresIn": seconds}, arguments.format, said)
     if os.environ.get("GOVERNANCE_TOKEN"):
         print("governance: GOVERNANCE_TOKEN is set, and goes before this login", file=sys.stderr)
     return 0

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from api.cli.api_client import RunningService, add_limit, add_running_action, path_of, running, say_more
+from api.cli.api_client import RunningService, add_limit, add_running_action, path_of, running, show_page
 from api.cli.spelling import spelled
-from api.cli.terminal import USAGE, CommandError, Subparsers, add_yes, confirm, print_json, show
+from api.cli.terminal import USAGE, CommandError, Subparsers, add_yes, confirm, print_json, show, tell
 
 COLUMNS = {
     "policyId": "POLICY",
@@ -65,10 +65,7 @@ def register(commands: Subparsers) -> None:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    rows, total = running(arguments).page("/v1/policies", arguments.limit, search=arguments.search)
-    show(rows, COLUMNS, arguments.format)
-    say_more(len(rows), total)
-    return 0
+    return show_page(arguments, "/v1/policies", COLUMNS, search=arguments.search)
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -122,12 +119,9 @@ def _rollback(arguments: argparse.Namespace) -> int:
 
 
 def _done(policy: dict[str, Any], arguments: argparse.Namespace, how: str) -> int:
-    if arguments.format == "json":
-        print_json(policy)
-        return 0
-    print(spelled(f"{policy['policyId']} is {how}, version {policy['version']}"))
-    if policy.get("missingSettings"):
-        print(spelled(_lacks(policy)))
+    lacks = [_lacks(policy)] if policy.get("missingSettings") else []
+    said = f"{policy['policyId']} is {how}, version {policy['version']}"
+    tell(policy, arguments.format, said, *lacks)
     return 0
 
 

@@ -6,8 +6,7 @@ import argparse
 
 from api.cli.api_client import add_running, running
 from api.cli.commands.halt import add_target, affected, said_of, target_of
-from api.cli.spelling import spelled
-from api.cli.terminal import Subparsers, add_yes, confirm, filled, print_json
+from api.cli.terminal import Subparsers, add_yes, confirm, filled, tell
 
 DESCRIPTION = (
     "Ends the halts of all agents, with --agent or --run those of exactly that one, or with --halt one halt. "
@@ -33,11 +32,7 @@ def _resume(arguments: argparse.Namespace) -> int:
     named = f"`{what}`" if what else "all agents"
     confirm(f"End the halt of {named} at {service.url}?", arguments.yes)
     ended = service.send("POST", "/v1/resume", body).value
-    if arguments.format == "json":
-        print_json(ended)
-        return 0
-    for halt in ended:
-        print(spelled(f"ended the halt of {said_of(halt)}: {halt['haltId']}{affected(halt)}"))
-    if not ended:
-        print(spelled(f"no halt of {named} was in force; see `governance halts`"))
+    said = [f"ended the halt of {said_of(halt)}: {halt['haltId']}{affected(halt)}" for halt in ended]
+    none = f"no halt of {named} was in force; see `governance halts`"
+    tell(ended, arguments.format, *(said or [none]))
     return 0

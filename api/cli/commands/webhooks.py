@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from api.cli.api_client import add_limit, add_running_action, path_of, running, say_more
-from api.cli.spelling import spelled
-from api.cli.terminal import Subparsers, add_yes, confirm, filled, print_json, show, show_once
+from api.cli.api_client import add_limit, add_running_action, path_of, running, show_page
+from api.cli.terminal import Subparsers, add_yes, confirm, filled, show_once, tell
 
 COLUMNS = {
     "webhookId": "WEBHOOK",
@@ -59,10 +58,7 @@ def register(commands: Subparsers) -> None:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    rows, total = running(arguments).page("/v1/webhooks", arguments.limit)
-    show(rows, COLUMNS, arguments.format)
-    say_more(len(rows), total)
-    return 0
+    return show_page(arguments, "/v1/webhooks", COLUMNS)
 
 
 def _add(arguments: argparse.Namespace) -> int:
@@ -78,10 +74,7 @@ def _remove(arguments: argparse.Namespace) -> int:
     found = service.get(place)
     confirm(f"Delete the webhook to {found['url']}?", arguments.yes)
     service.send("DELETE", place)
-    if arguments.format == "json":
-        print_json(found)
-    else:
-        print(spelled(f"deleted the webhook {found['webhookId']} to {found['url']}"))
+    tell(found, arguments.format, f"deleted the webhook {found['webhookId']} to {found['url']}")
     return 0
 
 
@@ -95,29 +88,17 @@ def _redeliver(arguments: argparse.Namespace) -> int:
 
 def _sent(arguments: argparse.Namespace, *rest: str) -> int:
     made = running(arguments).send("POST", path_of("webhooks", arguments.webhook_id, *rest)).value
-    if arguments.format == "json":
-        print_json(made)
-    else:
-        print(
-            spelled(
-                f"on its way: {made['deliveryId']}; see `governance webhooks deliveries {made['webhookId']}`"
-            )
-        )
+    see = f"governance webhooks deliveries {made['webhookId']}"
+    tell(made, arguments.format, f"on its way: {made['deliveryId']}; see `{see}`")
     return 0
 
 
 def _deliveries(arguments: argparse.Namespace) -> int:
     place = path_of("webhooks", arguments.webhook_id, "deliveries")
-    rows, total = running(arguments).page(place, arguments.limit)
-    if arguments.format == "table":
-        rows = [each | {"tries": len(each["attempts"]), "last": _last(each["attempts"])} for each in rows]
-    show(rows, DELIVERIES, arguments.format)
-    say_more(len(rows), total)
-    return 0
+    return show_page(arguments, place, DELIVERIES, _tried)
 
 
-def _last(attempts: list[dict[str, Any]]) -> str | None:
-    if not attempts:
-        return None
-    newest = attempts[-1]
-    return str(newest["error"] or newest["responseStatus"])
+def _tried(delivery: dict[str, Any]) -> dict[str, Any]:
+    tries = delivery["attempts"]
+    last = str(tries[-1]["error"] or tries[-1]["responseStatus"]) if tries else None
+    return {"tries": len(tries), "last": last}
