@@ -27,7 +27,7 @@ from api.database.transaction import Transaction
 from api.store import webhooks
 from api.store.notifications import channels, notices
 from api.store.notifications.channels import Channel
-from api.store.notifications.delivery_order import next_attempt
+from api.store.notifications.delivery_order import newest_of, next_attempt
 
 log = logging.getLogger("governance")
 
@@ -88,14 +88,8 @@ def listed(
     """A page, newest first: records, how many in all, where the next page starts. None: no such webhook."""
     if webhooks.own(organisation_id, webhook_id) is None:
         return None
-    mine = Delivery.webhook_id == webhook_id
-    total = int(Delivery.select().where(mine).count())
-    query = Delivery.select().where(mine)
-    if before is not None:
-        query = query.where(Delivery.delivery_no < before)
-    rows = list(query.order_by(Delivery.delivery_no.desc()).limit(limit + 1))
-    following = rows[limit - 1].delivery_no if len(rows) > limit else None
-    return [_shape(row) for row in rows[:limit]], total, following
+    rows, total, following = newest_of(webhook_id, limit, before)
+    return [_shape(row) for row in rows], total, following
 
 
 def test(transaction: Transaction, organisation_id: str, webhook_id: str) -> dict[str, Any]:

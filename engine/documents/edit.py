@@ -264,7 +264,7 @@ class _Editor:
         if node.style == "flow":
             self.edits.append((entry.end, entry.end, "".join(f", {text}" for text in texts)))
             return
-        last = self.last_leaf(entry)
+        last = entry.last_leaf()
         lines = [" " * indent + text for text in texts]
         if last.style in ("|", ">"):
             at, before = last.end, "" if self.text[: last.end].endswith(("\n", "\r")) else self.newline
@@ -295,7 +295,7 @@ class _Editor:
             indent = self.text[begin:start]
             if indent.strip(" "):
                 raise _Unfit
-            last = self.last_leaf(value)
+            last = value.last_leaf()
             end = last.end if last.style in ("|", ">") else self.next_line(value.end)
             kept = self.kept_comments(begin, end)
             self.edits.append((begin, end, "".join(indent + comment + self.newline for comment in kept)))
@@ -303,17 +303,9 @@ class _Editor:
     def kept_comments(self, start: int, end: int) -> list[str]:
         return [self.text[a:b].rstrip() for a, b in self.comments if start <= a and b <= end]
 
-    def last_leaf(self, node: YamlNode) -> YamlNode:
-        while node.style == "block":
-            children = node.items or [value for _, value in (node.entries or {}).values()]
-            if not children:
-                break
-            node = max(children, key=lambda child: child.end)
-        return node
-
     def content_end(self, node: YamlNode) -> int:
         """The end of a value without the line ends that belong to a block scalar."""
-        last = self.last_leaf(node)
+        last = node.last_leaf()
         if last.style in ("|", ">"):
             return last.start + len(self.text[last.start : last.end].rstrip("\r\n "))
         return node.end

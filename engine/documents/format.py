@@ -324,11 +324,7 @@ class _Printer:
         return self.line_of(node.start)
 
     def last_line(self, node: YamlNode) -> int:
-        while node.style == "block":
-            children = node.items or [value for _, value in (node.entries or {}).values()]
-            if not children:
-                break
-            node = max(children, key=lambda child: child.end)
+        node = node.last_leaf()
         end = node.start + len(self.text[node.start : node.end].rstrip())
         return self.line_of(max(node.start, end - 1))
 

@@ -79,6 +79,16 @@ class YamlNode:
     items: list[YamlNode] | None = None
     entries: dict[str, tuple[YamlNode, YamlNode]] | None = None
 
+    def last_leaf(self) -> YamlNode:
+        """The value in it that ends last."""
+        node = self
+        while node.style == "block":
+            children = node.items or [value for _, value in (node.entries or {}).values()]
+            if not children:
+                break
+            node = max(children, key=lambda child: child.end)
+        return node
+
 
 @dataclass(slots=True)
 class YamlReading:

@@ -22,6 +22,16 @@ def next_attempt(row: Delivery) -> str | None:
     return None if row.next_attempt_at is None else max(iso(row.next_attempt_at), row.created_at)
 
 
+def newest_of(webhook_id: str, limit: int, before: int | None) -> tuple[list[Delivery], int, int | None]:
+    """A page of the deliveries of a webhook or channel, newest first: rows, how many in all, where the next
+    page starts."""
+    mine = Delivery.select().where(Delivery.webhook_id == webhook_id)
+    page = mine if before is None else mine.where(Delivery.delivery_no < before)
+    rows = list(page.order_by(Delivery.delivery_no.desc()).limit(limit + 1))
+    following = rows[limit - 1].delivery_no if len(rows) > limit else None
+    return rows[:limit], mine.count(), following
+
+
 def any_due_after(store: Any, latest: float) -> bool:
     """Whether any pending delivery is due only after this time. For a reading thread."""
     return bool(store.rows(f"SELECT 1{_LATE} LIMIT 1", (latest,)))

@@ -18,7 +18,7 @@ from api.database.models import Delivery
 from api.database.transaction import Transaction
 from api.store import webhooks
 from api.store.notifications import channels
-from api.store.notifications.delivery_order import next_attempt
+from api.store.notifications.delivery_order import newest_of, next_attempt
 
 MOST_AT_ONCE: Final = 500
 """Notices that go out in one message."""
@@ -93,14 +93,8 @@ def listed(
     channel = channels.own(organisation_id, name)
     if channel is None:
         return None
-    mine = Delivery.webhook_id == channel.webhook_id
-    total = int(Delivery.select().where(mine).count())
-    query = Delivery.select().where(mine)
-    if before is not None:
-        query = query.where(Delivery.delivery_no < before)
-    rows = list(query.order_by(Delivery.delivery_no.desc()).limit(limit + 1))
-    following = rows[limit - 1].delivery_no if len(rows) > limit else None
-    return [_shape(row, name) for row in rows[:limit]], total, following
+    rows, total, following = newest_of(channel.webhook_id, limit, before)
+    return [_shape(row, name) for row in rows], total, following
 
 
 def test(transaction: Transaction, organisation_id: str, name: str) -> dict[str, Any] | None:
