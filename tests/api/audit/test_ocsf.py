@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from functools import cache
 from pathlib import Path
@@ -98,12 +97,8 @@ def test_the_check_itself_finds_what_is_wrong() -> None:
     assert problems({**sound, "severity_id": 1, "severity": "High"})
 
 
-def test_every_record_of_a_day_is_a_sound_event(tmp_path: Path) -> None:
-    asyncio.run(_every_record(tmp_path))
-
-
-async def _every_record(folder: Path) -> None:
-    async with Service(folder, [HOLD, BLOCK], live=True) as service:
+async def test_every_record_of_a_day_is_a_sound_event(tmp_path: Path) -> None:
+    async with Service(tmp_path, [HOLD, BLOCK], live=True) as service:
         await _a_day(service)
         asked = [await service.call("admin", "GET", f"/v1/audit?format={form}") for form in ("jsonl", "ocsf")]
     records, events = ([json.loads(line) for line in answer.text.splitlines()] for answer in asked)

@@ -67,13 +67,9 @@ async def read(service: Service) -> dict[str, float]:
     return {name: float(value) for name, _, value in lines if not name.startswith("#")}
 
 
-def test_what_waits_is_counted_with_the_age_of_the_oldest(tmp_path: Path) -> None:
-    asyncio.run(_what_waits(tmp_path))
-
-
-async def _what_waits(folder: Path) -> None:
+async def test_what_waits_is_counted_with_the_age_of_the_oldest(tmp_path: Path) -> None:
     allow = {"GOVERNANCE_WEBHOOK_ALLOW": "127.0.0.1:9"}
-    async with Service(folder, [HOLD], environment=allow) as service:
+    async with Service(tmp_path, [HOLD], environment=allow) as service:
         assert (await read(service))["approvals_pending_oldest_seconds"] == 0
         hook = {"url": "http://127.0.0.1:9/hook", "events": ["approval.requested"]}
         assert (await service.call("admin", "POST", "/v1/webhooks", hook)).status_code == 201
@@ -97,12 +93,8 @@ async def _what_waits(folder: Path) -> None:
         assert found["approvals_pending_oldest_seconds"] == 80, "the other one waits on"
 
 
-def test_decisions_are_counted_by_policy(tmp_path: Path) -> None:
-    asyncio.run(_by_policy(tmp_path))
-
-
-async def _by_policy(folder: Path) -> None:
-    async with Service(folder, [HOLD, BLOCK]) as service:
+async def test_decisions_are_counted_by_policy(tmp_path: Path) -> None:
+    async with Service(tmp_path, [HOLD, BLOCK]) as service:
         name = 'policy_decisions_total{organisation="default",policy="no-launches",status="blocked"}'
         before = (await read(service)).get(name, 0)
         for number, tool in enumerate(("launch", "pay", "gaze_upon", "launch")):
@@ -129,12 +121,8 @@ def _sample(organisation: str, policy: str) -> float:
     return metrics.REGISTRY.get_sample_value("governance_policy_decisions_total", labels) or 0.0
 
 
-def test_alerts_are_counted_by_severity_until_somebody_acknowledges_them(tmp_path: Path) -> None:
-    asyncio.run(_open_alerts(tmp_path))
-
-
-async def _open_alerts(folder: Path) -> None:
-    async with Service(folder, [BLOCK], live=True, files=files("repeated-refusals")) as service:
+async def test_alerts_are_counted_by_severity_until_somebody_acknowledges_them(tmp_path: Path) -> None:
+    async with Service(tmp_path, [BLOCK], live=True, files=files("repeated-refusals")) as service:
         found = await read(service)
         assert [found[f'alerts_open{{severity="{each}"}}'] for each in SEVERITIES] == [0, 0, 0, 0]
         for number in range(15):
@@ -241,12 +229,8 @@ def test_what_waited_with_a_dead_worker_is_forgotten(tmp_path: Path, monkeypatch
     assert sorted(each.name for each in tmp_path.iterdir()) == sorted(stay)
 
 
-def test_halts_and_what_is_running(tmp_path: Path) -> None:
-    asyncio.run(_halts(tmp_path))
-
-
-async def _halts(folder: Path) -> None:
-    async with Service(folder) as service:
+async def test_halts_and_what_is_running(tmp_path: Path) -> None:
+    async with Service(tmp_path) as service:
         found = await read(service)
         assert [found[f'halts{{scope="{scope}"}}'] for scope in ("all", "agent", "run")] == [0, 0, 0]
         for _ in range(2):

@@ -35,13 +35,9 @@ def parameters_of(pack_id: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("with_parameters", [False, True], ids=["plain", "with parameters"])
-def test_the_shipped_packs_can_be_activated(tmp_path: Path, with_parameters: bool) -> None:
-    asyncio.run(_activate(tmp_path, with_parameters))
-
-
-async def _activate(folder: Path, with_parameters: bool) -> None:
-    shutil.copytree(SHIPPED, folder / "policies.d", copy_function=shutil.copyfile)
-    async with Service(folder, live=True) as service:
+async def test_the_shipped_packs_can_be_activated(tmp_path: Path, with_parameters: bool) -> None:
+    shutil.copytree(SHIPPED, tmp_path / "policies.d", copy_function=shutil.copyfile)
+    async with Service(tmp_path, live=True) as service:
         chosen: dict[str, Any] = {}
         for pack_id in PACKS:
             # A parameter that two packs have is chosen alike in both.
@@ -93,13 +89,9 @@ def write(policies: Path, **packs: str) -> None:
             (policies / f"presets/money/{preset_id}.yaml").write_text(PRESET.format(id=preset_id))
 
 
-def test_packs_that_share_presets_can_be_activated_at_once(tmp_path: Path) -> None:
-    asyncio.run(_activate_at_once(tmp_path))
-
-
-async def _activate_at_once(folder: Path) -> None:
-    write(folder / "policies.d", one="a, b, c", two="b, c, d", three="c, d, a")
-    async with Service(folder, live=True) as service:
+async def test_packs_that_share_presets_can_be_activated_at_once(tmp_path: Path) -> None:
+    write(tmp_path / "policies.d", one="a, b, c", two="b, c, d", three="c, d, a")
+    async with Service(tmp_path, live=True) as service:
 
         async def activate(pack_id: str) -> Any:
             return await service.call("admin", "POST", f"/v1/policy-presets/packs/{pack_id}/activate")
@@ -110,14 +102,10 @@ async def _activate_at_once(folder: Path) -> None:
         assert sorted(made) == ["a", "b", "c", "d"]
 
 
-def test_a_policy_that_has_the_id_of_a_preset_is_told_of(tmp_path: Path) -> None:
-    asyncio.run(_taken(tmp_path))
-
-
-async def _taken(folder: Path) -> None:
-    write(folder / "policies.d", one="a")
-    (folder / "policies.d/policies/a.yaml").write_text(document("a"))
-    async with Service(folder, live=True) as service:
+async def test_a_policy_that_has_the_id_of_a_preset_is_told_of(tmp_path: Path) -> None:
+    write(tmp_path / "policies.d", one="a")
+    (tmp_path / "policies.d/policies/a.yaml").write_text(document("a"))
+    async with Service(tmp_path, live=True) as service:
         answer = await service.call("admin", "POST", "/v1/policy-presets/packs/one/activate")
         assert (answer.status_code, answer.json()["code"]) == (409, "policy_exists")
         assert "the policy `a` was not made from the preset of that name" in answer.json()["detail"]

@@ -11,7 +11,7 @@ from typing import Any
 from api.cli.commands.serve import TAKEN_TOGETHER, _handles
 from api.server.beginnings import AT_ONCE, Beginnings, credential_of
 from api.server.wire import BoundedProtocol
-from tests.harness.event_connection import Connection, Service, played
+from tests.harness.event_connection import Connection, Service
 
 
 async def test_who_asks_for_much_is_begun_in_turns() -> None:
@@ -32,25 +32,23 @@ async def test_who_asks_for_much_is_begun_in_turns() -> None:
     assert begun[-1] == (b"many", 11)
 
 
-def test_a_request_whose_connection_is_lost_before_its_turn_waits_no_more() -> None:
+async def test_a_request_whose_connection_is_lost_before_its_turn_waits_no_more() -> None:
     begun: list[str] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         begun.append(scope["path"])
 
-    async def steps(service: Service) -> None:
-        connections = [Connection(service, app=app) for _ in range(AT_ONCE + 3)]
-        for number, connection in enumerate(connections):
-            connection.protocol.server_state = connections[0].state
-            connection.protocol.data_received(b"GET /%d HTTP/1.1\r\nx-api-key: k\r\n\r\n" % number)
-        for number in (0, AT_ONCE):
-            connections[number].protocol.connection_lost(ConnectionResetError())
-        waiting = BoundedProtocol._beginnings[connections[0].state]._queues[b"k"]
-        assert list(waiting) == [each.protocol for each in connections[AT_ONCE + 1 :]]
-        await connections[1].rest()
-        assert begun == [f"/{each}" for each in range(AT_ONCE + 3) if each != AT_ONCE]
-
-    played(steps)
+    service = Service()
+    connections = [Connection(service, app=app) for _ in range(AT_ONCE + 3)]
+    for number, connection in enumerate(connections):
+        connection.protocol.server_state = connections[0].state
+        connection.protocol.data_received(b"GET /%d HTTP/1.1\r\nx-api-key: k\r\n\r\n" % number)
+    for number in (0, AT_ONCE):
+        connections[number].protocol.connection_lost(ConnectionResetError())
+    waiting = BoundedProtocol._beginnings[connections[0].state]._queues[b"k"]
+    assert list(waiting) == [each.protocol for each in connections[AT_ONCE + 1 :]]
+    await connections[1].rest()
+    assert begun == [f"/{each}" for each in range(AT_ONCE + 3) if each != AT_ONCE]
 
 
 def test_a_credential_is_a_key_or_a_token() -> None:

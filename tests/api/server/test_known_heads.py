@@ -52,15 +52,13 @@ KNOWN = {
 
 
 @pytest.mark.parametrize("kind", KNOWN)
-def test_a_known_head_is_not_parsed_again(kind: str) -> None:
-    async def steps(service: Service) -> None:
-        connection = await knowing(service)
-        for _ in range(3):
-            assert await connection.send(KNOWN[kind]) == await answered(service, KNOWN[kind])
-        assert connection.parsed == []
-        assert connection.state.total_requests == 4
-
-    played(steps)
+async def test_a_known_head_is_not_parsed_again(kind: str) -> None:
+    service = Service()
+    connection = await knowing(service)
+    for _ in range(3):
+        assert await connection.send(KNOWN[kind]) == await answered(service, KNOWN[kind])
+    assert connection.parsed == []
+    assert connection.state.total_requests == 4
 
 
 OTHER = {
@@ -91,16 +89,14 @@ OTHER = {
 
 
 @pytest.mark.parametrize("kind", OTHER)
-def test_anything_else_is_parsed(kind: str) -> None:
-    async def steps(service: Service) -> None:
-        connection = await knowing(service)
-        assert await connection.send(*OTHER[kind]) == await answered(service, *OTHER[kind])
-        assert b"".join(connection.parsed) == b"".join(OTHER[kind])
-        if not connection.wire.closing:
-            again = await connection.send(FIRST, FIRST)
-            assert again == await answered(service, FIRST, FIRST)
-
-    played(steps)
+async def test_anything_else_is_parsed(kind: str) -> None:
+    service = Service()
+    connection = await knowing(service)
+    assert await connection.send(*OTHER[kind]) == await answered(service, *OTHER[kind])
+    assert b"".join(connection.parsed) == b"".join(OTHER[kind])
+    if not connection.wire.closing:
+        again = await connection.send(FIRST, FIRST)
+        assert again == await answered(service, FIRST, FIRST)
 
 
 REFUSED = {
@@ -114,7 +110,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_what_is_refused_goes_the_ordinary_way(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_refused_goes_the_ordinary_way(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     checks: list[bytes] = []
 
     def checked(caller: Caller, raw: bytes) -> Any:
@@ -127,84 +123,70 @@ def test_what_is_refused_goes_the_ordinary_way(kind: str, monkeypatch: pytest.Mo
     async def no_rule(*_: Any) -> Any:
         return None
 
-    async def steps(service: Service) -> None:
-        service.context.store = service.context.intake._store = SimpleNamespace(
-            read=no_rule, read_first=no_rule
-        )
-        sent = REFUSED[kind]
-        expected = await answered(service, sent)
-        assert expected.startswith(b"HTTP/1.1 4")
-        connection = await knowing(service)
+    service = Service()
+    service.context.store = service.context.intake._store = SimpleNamespace(read=no_rule, read_first=no_rule)
+    sent = REFUSED[kind]
+    expected = await answered(service, sent)
+    assert expected.startswith(b"HTTP/1.1 4")
+    connection = await knowing(service)
+    checks.clear()
+    for _ in range(2):
+        assert await connection.send(sent) == expected
+        assert connection.parsed == [sent] and len(checks) == 1
         checks.clear()
-        for _ in range(2):
-            assert await connection.send(sent) == expected
-            assert connection.parsed == [sent] and len(checks) == 1
-            checks.clear()
-        assert await connection.send(FIRST) == await answered(service, FIRST)
-        assert connection.parsed == []
-
-    played(steps)
+    assert await connection.send(FIRST) == await answered(service, FIRST)
+    assert connection.parsed == []
 
 
-def test_a_revoked_key_is_refused() -> None:
-    async def steps(service: Service) -> None:
-        connection = await knowing(service)
-        callers, service.keys = service.keys, {}
-        refused = await connection.send(FIRST)
-        assert refused == await answered(service, FIRST) and refused.startswith(b"HTTP/1.1 401 ")
-        service.keys = callers
-        assert (await connection.send(FIRST)).startswith(b"HTTP/1.1 200 ")
-
-    played(steps)
+async def test_a_revoked_key_is_refused() -> None:
+    service = Service()
+    connection = await knowing(service)
+    callers, service.keys = service.keys, {}
+    refused = await connection.send(FIRST)
+    assert refused == await answered(service, FIRST) and refused.startswith(b"HTTP/1.1 401 ")
+    service.keys = callers
+    assert (await connection.send(FIRST)).startswith(b"HTTP/1.1 200 ")
 
 
-def test_an_unknown_key_is_refused_and_its_head_not_learnt() -> None:
-    async def steps(service: Service) -> None:
-        connection = await knowing(service)
-        other = request(body(2), key=KEY.replace("same", "lame"))
-        assert (await connection.send(other)).startswith(b"HTTP/1.1 401 ")
-        assert (await connection.send(FIRST)).startswith(b"HTTP/1.1 200 ")
-        assert connection.parsed == [other]
-
-    played(steps)
+async def test_an_unknown_key_is_refused_and_its_head_not_learnt() -> None:
+    service = Service()
+    connection = await knowing(service)
+    other = request(body(2), key=KEY.replace("same", "lame"))
+    assert (await connection.send(other)).startswith(b"HTTP/1.1 401 ")
+    assert (await connection.send(FIRST)).startswith(b"HTTP/1.1 200 ")
+    assert connection.parsed == [other]
 
 
-def test_a_writer_that_takes_nothing_is_told_as_ever() -> None:
-    async def steps(service: Service) -> None:
-        connection = await knowing(service)
-        service.refuses = True
-        assert await connection.send(FIRST) == await answered(service, FIRST)
-        service.refuses = False
-        connection.parsed  # noqa: B018
-        assert (await connection.send(FIRST)).startswith(b"HTTP/1.1 200 ")
-        assert connection.parsed == []
-
-    played(steps)
+async def test_a_writer_that_takes_nothing_is_told_as_ever() -> None:
+    service = Service()
+    connection = await knowing(service)
+    service.refuses = True
+    assert await connection.send(FIRST) == await answered(service, FIRST)
+    service.refuses = False
+    connection.parsed  # noqa: B018
+    assert (await connection.send(FIRST)).startswith(b"HTTP/1.1 200 ")
+    assert connection.parsed == []
 
 
 @pytest.mark.parametrize("sent", ["mine", "not/harmless"])
-def test_the_id_of_a_request_is_that_of_its_head(sent: str) -> None:
-    async def steps(service: Service) -> None:
-        first = request(body(1), f"X-Request-Id: {sent}")
-        connection = await knowing(service, first)
-        answer = await connection.send(first)
-        assert connection.parsed == [] and answer == await answered(service, first)
-        told = b"mine" if sent == "mine" else b"req_new"
-        assert b"\r\nx-request-id: %b\r\n" % told in answer
-
-    played(steps)
+async def test_the_id_of_a_request_is_that_of_its_head(sent: str) -> None:
+    service = Service()
+    first = request(body(1), f"X-Request-Id: {sent}")
+    connection = await knowing(service, first)
+    answer = await connection.send(first)
+    assert connection.parsed == [] and answer == await answered(service, first)
+    told = b"mine" if sent == "mine" else b"req_new"
+    assert b"\r\nx-request-id: %b\r\n" % told in answer
 
 
 @pytest.mark.parametrize("name", ["content-length:", "CONTENT-LENGTH: ", "Content-Length: "])
 @pytest.mark.parametrize("more", [(), ("X: y", "Content-Lengths: 7", "Z: Content-Length: 7")])
-def test_the_length_may_stand_anywhere(name: str, more: tuple[str, ...]) -> None:
-    async def steps(service: Service) -> None:
-        connection = await knowing(service, request(body(1), *more, name=name))
-        again = request(body(2, text="x"), *more, name=name)
-        assert await connection.send(again) == await answered(service, again)
-        assert connection.parsed == []
-
-    played(steps)
+async def test_the_length_may_stand_anywhere(name: str, more: tuple[str, ...]) -> None:
+    service = Service()
+    connection = await knowing(service, request(body(1), *more, name=name))
+    again = request(body(2, text="x"), *more, name=name)
+    assert await connection.send(again) == await answered(service, again)
+    assert connection.parsed == []
 
 
 UNLEARNT = {
@@ -224,13 +206,11 @@ UNLEARNT = {
 
 
 @pytest.mark.parametrize("kind", UNLEARNT)
-def test_such_a_head_is_not_learnt(kind: str) -> None:
-    async def steps(service: Service) -> None:
-        connection = Connection(service)
-        assert await connection.send(*UNLEARNT[kind]) == await answered(service, *UNLEARNT[kind])
-        assert connection.protocol._head is None
-
-    played(steps)
+async def test_such_a_head_is_not_learnt(kind: str) -> None:
+    service = Service()
+    connection = Connection(service)
+    assert await connection.send(*UNLEARNT[kind]) == await answered(service, *UNLEARNT[kind])
+    assert connection.protocol._head is None
 
 
 def test_a_head_is_that_of_one_whole_request() -> None:
@@ -240,57 +220,51 @@ def test_a_head_is_that_of_one_whole_request() -> None:
         assert event_fast_path.Head.of(data, exchange) is None
 
 
-def test_a_request_inside_another_one_is_none() -> None:
-    async def steps(service: Service) -> None:
-        connection = await knowing(service)
-        for pieces in (
-            (b"GET /1 HTTP/1.1\r\nX: ", FIRST),
-            (FIRST + b"GET /2 HTTP/1.1\r\nX: ", FIRST),
-            (FIRST + b"PUT /3 HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(FIRST), FIRST),
-        ):
-            assert await connection.send(*pieces) == await answered(service, *pieces)
-            assert b"".join(connection.parsed) == b"".join(pieces)
-            assert (await connection.send(FIRST)).startswith(b"HTTP/1.1 200 OK")
-            connection.parsed  # noqa: B018
-
-    played(steps)
+async def test_a_request_inside_another_one_is_none() -> None:
+    service = Service()
+    connection = await knowing(service)
+    for pieces in (
+        (b"GET /1 HTTP/1.1\r\nX: ", FIRST),
+        (FIRST + b"GET /2 HTTP/1.1\r\nX: ", FIRST),
+        (FIRST + b"PUT /3 HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(FIRST), FIRST),
+    ):
+        assert await connection.send(*pieces) == await answered(service, *pieces)
+        assert b"".join(connection.parsed) == b"".join(pieces)
+        assert (await connection.send(FIRST)).startswith(b"HTTP/1.1 200 OK")
+        connection.parsed  # noqa: B018
 
 
-def test_requests_wait_for_the_answers_before_them() -> None:
-    async def steps(service: Service) -> None:
-        connection = await knowing(service)
-        service.holds = True
-        assert await connection.send(FIRST) == b"" and connection.parsed == []
-        second = request(body(2))
-        connection.protocol.data_received(second)
-        assert connection.parsed == [second] and connection.wire.paused
-        service.holds = False
-        service.held.pop()()
-        await connection.rest()
-        expected = await answered(service, FIRST) + await answered(service, second)
-        assert in_any_order(connection.wire.written)[-2:] == in_any_order(expected)
-        assert await connection.send(FIRST) == await answered(service, FIRST)
-        assert connection.parsed == []
-
-    played(steps)
+async def test_requests_wait_for_the_answers_before_them() -> None:
+    service = Service()
+    connection = await knowing(service)
+    service.holds = True
+    assert await connection.send(FIRST) == b"" and connection.parsed == []
+    second = request(body(2))
+    connection.protocol.data_received(second)
+    assert connection.parsed == [second] and connection.wire.paused
+    service.holds = False
+    service.held.pop()()
+    await connection.rest()
+    expected = await answered(service, FIRST) + await answered(service, second)
+    assert in_any_order(connection.wire.written)[-2:] == in_any_order(expected)
+    assert await connection.send(FIRST) == await answered(service, FIRST)
+    assert connection.parsed == []
 
 
-def test_who_does_not_read_is_answered_no_more_until_he_does() -> None:
-    async def steps(service: Service) -> None:
-        connection = await knowing(service)
-        connection.protocol.pause_writing()
-        assert await connection.send(FIRST) == b"" and connection.parsed == [FIRST]
-        connection.protocol.resume_writing()
-        await connection.rest()
-        assert in_any_order(connection.wire.written)[-1:] == in_any_order(await answered(service, FIRST))
-        assert await connection.send(FIRST) == await answered(service, FIRST)
-        assert connection.parsed == []
-        connection.protocol.request_seconds = 0.0
-        connection.protocol.pause_writing()
-        await asyncio.sleep(0.01)
-        assert connection.wire.closing
-
-    played(steps)
+async def test_who_does_not_read_is_answered_no_more_until_he_does() -> None:
+    service = Service()
+    connection = await knowing(service)
+    connection.protocol.pause_writing()
+    assert await connection.send(FIRST) == b"" and connection.parsed == [FIRST]
+    connection.protocol.resume_writing()
+    await connection.rest()
+    assert in_any_order(connection.wire.written)[-1:] == in_any_order(await answered(service, FIRST))
+    assert await connection.send(FIRST) == await answered(service, FIRST)
+    assert connection.parsed == []
+    connection.protocol.request_seconds = 0.0
+    connection.protocol.pause_writing()
+    await asyncio.sleep(0.01)
+    assert connection.wire.closing
 
 
 def test_nobody_is_told_once_the_connection_is_gone() -> None:
@@ -309,51 +283,43 @@ def test_nobody_is_told_once_the_connection_is_gone() -> None:
     played(steps)
 
 
-def test_a_server_that_stops_answers_and_closes() -> None:
-    async def steps(service: Service) -> None:
-        waiting, idle = await knowing(service), await knowing(service)
-        await idle.send(FIRST)
-        service.holds = True
-        assert await waiting.send(FIRST) == b""
-        waiting.protocol.shutdown()
-        idle.protocol.shutdown()
-        assert idle.wire.closing and not waiting.wire.closing
+async def test_a_server_that_stops_answers_and_closes() -> None:
+    service = Service()
+    waiting, idle = await knowing(service), await knowing(service)
+    await idle.send(FIRST)
+    service.holds = True
+    assert await waiting.send(FIRST) == b""
+    waiting.protocol.shutdown()
+    idle.protocol.shutdown()
+    assert idle.wire.closing and not waiting.wire.closing
+    service.held.pop()()
+    assert waiting.wire.closing and b"\r\nconnection: close\r\n" in waiting.wire.written
+
+
+async def test_an_idle_connection_is_closed_and_a_waiting_one_is_not() -> None:
+    service = Service()
+    connection = await knowing(service, keep_alive=0.2)
+    service.holds = True
+    for _ in range(2):
+        await connection.send(FIRST)
+        await asyncio.sleep(0.3)  # longer than a connection may be idle
+        assert not connection.wire.closing
         service.held.pop()()
-        assert waiting.wire.closing and b"\r\nconnection: close\r\n" in waiting.wire.written
-
-    played(steps)
-
-
-def test_an_idle_connection_is_closed_and_a_waiting_one_is_not() -> None:
-    async def steps(service: Service) -> None:
-        connection = await knowing(service, keep_alive=0.2)
-        service.holds = True
-        for _ in range(2):
-            await connection.send(FIRST)
-            await asyncio.sleep(0.3)  # longer than a connection may be idle
-            assert not connection.wire.closing
-            service.held.pop()()
-        await asyncio.sleep(0.1)
-        assert connection.parsed == [] and not connection.wire.closing
-        await asyncio.sleep(0.3)
-        assert connection.wire.closing
-
-    played(steps)
+    await asyncio.sleep(0.1)
+    assert connection.parsed == [] and not connection.wire.closing
+    await asyncio.sleep(0.3)
+    assert connection.wire.closing
 
 
-def test_heads_that_never_come_again_are_not_learnt_for_ever() -> None:
-    async def steps(service: Service) -> None:
-        connection = Connection(service)
-        heads = [
-            request(body(1), f"X-Request-Id: {number}") for number in range(event_fast_path.MOST_HEADS + 5)
-        ]
-        for head in heads:
-            await connection.send(head)
-        assert connection.parsed == heads
-        await connection.send(heads[event_fast_path.MOST_HEADS - 1])
-        assert connection.parsed == []
-
-    played(steps)
+async def test_heads_that_never_come_again_are_not_learnt_for_ever() -> None:
+    service = Service()
+    connection = Connection(service)
+    heads = [request(body(1), f"X-Request-Id: {number}") for number in range(event_fast_path.MOST_HEADS + 5)]
+    for head in heads:
+        await connection.send(head)
+    assert connection.parsed == heads
+    await connection.send(heads[event_fast_path.MOST_HEADS - 1])
+    assert connection.parsed == []
 
 
 REQUESTS = [

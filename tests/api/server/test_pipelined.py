@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from api.server.wire import BEGUN_TOGETHER, HEAD_END, OF_A_BODY, PIECE
-from tests.harness.event_connection import FIRST, Connection, Service, body, played, request
+from tests.harness.event_connection import FIRST, Connection, Service, body, request
 
 MANY = 3_000
 
@@ -37,132 +37,118 @@ async def until_answered(connection: Connection, count: int) -> int:
 
 
 @pytest.mark.parametrize("pieces", [1, 7], ids=["at once", "although the client is told to wait"])
-def test_few_of_many_are_read_and_all_are_answered_in_order(pieces: int) -> None:
-    async def steps(service: Service) -> None:
-        connection = Connection(service)
-        service.holds = True
-        sent, size = FIRST + asked(range(MANY)), -(-len(FIRST + asked(range(MANY))) // pieces)
-        for start in range(0, len(sent), size):
-            connection.protocol.data_received(sent[start : start + size])
-        assert connection.wire.paused and connection.wire.written == b""
-        assert len(connection.protocol.pipeline) <= 2
-        assert sum(map(len, connection.parsed)) <= len(FIRST) + 2 * PIECE
-        service.held.pop()()
-        assert await until_answered(connection, 1 + MANY) <= 2
-        assert numbers_in(connection.wire.written) == list(range(MANY))
-        assert not connection.wire.paused
-
-    played(steps)
+async def test_few_of_many_are_read_and_all_are_answered_in_order(pieces: int) -> None:
+    service = Service()
+    connection = Connection(service)
+    service.holds = True
+    sent, size = FIRST + asked(range(MANY)), -(-len(FIRST + asked(range(MANY))) // pieces)
+    for start in range(0, len(sent), size):
+        connection.protocol.data_received(sent[start : start + size])
+    assert connection.wire.paused and connection.wire.written == b""
+    assert len(connection.protocol.pipeline) <= 2
+    assert sum(map(len, connection.parsed)) <= len(FIRST) + 2 * PIECE
+    service.held.pop()()
+    assert await until_answered(connection, 1 + MANY) <= 2
+    assert numbers_in(connection.wire.written) == list(range(MANY))
+    assert not connection.wire.paused
 
 
-def test_a_few_of_all_connections_are_begun_at_a_time() -> None:
+async def test_a_few_of_all_connections_are_begun_at_a_time() -> None:
     """So that whoever sends one request after the other is answered between those that were sent ahead."""
-
-    async def steps(service: Service) -> None:
-        connections = [Connection(service) for _ in range(40)]
-        for connection in connections:
-            connection.protocol.server_state = connections[0].state
-            connection.protocol.data_received(asked(range(10)))
-        begun, ahead = [0], 9 * len(connections)
-        while begun[-1] < 10 * len(connections):
-            await asyncio.sleep(0)
-            begun.append(sum(each.wire.written.count(b"HTTP/1.1 ") for each in connections))
-            assert len(begun) < 10 * ahead, "they come to an end"
-        together = [after - before for before, after in itertools.pairwise(begun)]
-        assert sorted(together)[-2] <= BEGUN_TOGETHER, "the most are those in front, of all connections"
-        for connection in connections:
-            assert numbers_in(connection.wire.written) == list(range(10))
-
-    played(steps)
+    service = Service()
+    connections = [Connection(service) for _ in range(40)]
+    for connection in connections:
+        connection.protocol.server_state = connections[0].state
+        connection.protocol.data_received(asked(range(10)))
+    begun, ahead = [0], 9 * len(connections)
+    while begun[-1] < 10 * len(connections):
+        await asyncio.sleep(0)
+        begun.append(sum(each.wire.written.count(b"HTTP/1.1 ") for each in connections))
+        assert len(begun) < 10 * ahead, "they come to an end"
+    together = [after - before for before, after in itertools.pairwise(begun)]
+    assert sorted(together)[-2] <= BEGUN_TOGETHER, "the most are those in front, of all connections"
+    for connection in connections:
+        assert numbers_in(connection.wire.written) == list(range(10))
 
 
-def test_bodies_behind_others_arrive_whole() -> None:
+async def test_bodies_behind_others_arrive_whole() -> None:
     sizes = (0, 10, PIECE - 1, PIECE, 3 * PIECE, 60_000, 1)
     bodies = [body(number, text="x" * size) for number, size in enumerate(sizes)]
-
-    async def steps(service: Service) -> None:
-        connection = Connection(service)
-        service.holds = True
-        connection.protocol.data_received(b"".join(map(request, bodies)))
-        for count in range(len(bodies)):
-            for _ in range(1_000):
-                if service.held:
-                    break
-                await asyncio.sleep(0)
-            assert len(service.held) == 1, "one after the other"
-            service.held.pop()()
-            await until_answered(connection, count + 1)
-        assert [answer.partition(b"\r\n\r\n")[2] for answer in answers(connection)] == bodies
-        assert await connection.send(FIRST) == b""  # and the connection goes on
+    service = Service()
+    connection = Connection(service)
+    service.holds = True
+    connection.protocol.data_received(b"".join(map(request, bodies)))
+    for count in range(len(bodies)):
+        for _ in range(1_000):
+            if service.held:
+                break
+            await asyncio.sleep(0)
+        assert len(service.held) == 1, "one after the other"
         service.held.pop()()
-        await until_answered(connection, len(bodies) + 1)
-
-    played(steps)
+        await until_answered(connection, count + 1)
+    assert [answer.partition(b"\r\n\r\n")[2] for answer in answers(connection)] == bodies
+    assert await connection.send(FIRST) == b""  # and the connection goes on
+    service.held.pop()()
+    await until_answered(connection, len(bodies) + 1)
 
 
 @pytest.mark.parametrize("framing", ["a length", "chunks"])
-def test_a_body_full_of_what_ends_a_head_is_read_in_few_pieces(framing: str) -> None:
-    async def steps(service: Service) -> None:
-        connection, text = Connection(service), HEAD_END * 10_000
-        head = b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(text)
-        if framing == "chunks":
-            head = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
-            text = b"%x\r\n%b\r\n0\r\n\r\n" % (len(text), text)
-        connection.protocol.data_received(head)
-        connection.parsed.clear()
-        connection.protocol.data_received(text)
-        assert sum(map(len, connection.parsed)) == len(text)
-        assert len(connection.parsed) <= len(text) // OF_A_BODY + 1
-        await until_answered(connection, 1)
-
-    played(steps)
+async def test_a_body_full_of_what_ends_a_head_is_read_in_few_pieces(framing: str) -> None:
+    service = Service()
+    connection, text = Connection(service), HEAD_END * 10_000
+    head = b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(text)
+    if framing == "chunks":
+        head = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+        text = b"%x\r\n%b\r\n0\r\n\r\n" % (len(text), text)
+    connection.protocol.data_received(head)
+    connection.parsed.clear()
+    connection.protocol.data_received(text)
+    assert sum(map(len, connection.parsed)) == len(text)
+    assert len(connection.parsed) <= len(text) // OF_A_BODY + 1
+    await until_answered(connection, 1)
 
 
 def answers(connection: Connection) -> list[bytes]:
     return [b"HTTP/1.1 " + answer for answer in connection.wire.written.split(b"HTTP/1.1 ")[1:]]
 
 
-def test_who_sends_no_more_behind_many_gets_all_answers() -> None:
-    async def steps(service: Service) -> None:
-        connection = Connection(service)
-        service.holds = True
-        connection.protocol.data_received(FIRST + asked(range(MANY)))
-        assert connection.protocol.eof_received() is True
-        service.held.pop()()
-        await until_answered(connection, 1 + MANY)
-        assert numbers_in(connection.wire.written) == list(range(MANY))
-        assert connection.wire.closing
-
-    played(steps)
+async def test_who_sends_no_more_behind_many_gets_all_answers() -> None:
+    service = Service()
+    connection = Connection(service)
+    service.holds = True
+    connection.protocol.data_received(FIRST + asked(range(MANY)))
+    assert connection.protocol.eof_received() is True
+    service.held.pop()()
+    await until_answered(connection, 1 + MANY)
+    assert numbers_in(connection.wire.written) == list(range(MANY))
+    assert connection.wire.closing
 
 
-def test_what_is_no_http_behind_many_ends_the_connection_after_their_answers() -> None:
-    async def steps(service: Service) -> None:
-        connection = Connection(service)
-        service.holds = True
-        connection.protocol.data_received(FIRST + asked(range(MANY)) + b"\0nonsense\r\n\r\n")
-        service.held.pop()()
-        await until_answered(connection, 1 + MANY)
-        for _ in range(100):
-            await asyncio.sleep(0)
-        assert numbers_in(connection.wire.written) == list(range(MANY)) and connection.wire.closing
-
-    played(steps)
+async def test_what_is_no_http_behind_many_ends_the_connection_after_their_answers() -> None:
+    service = Service()
+    connection = Connection(service)
+    service.holds = True
+    connection.protocol.data_received(FIRST + asked(range(MANY)) + b"\0nonsense\r\n\r\n")
+    service.held.pop()()
+    await until_answered(connection, 1 + MANY)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert numbers_in(connection.wire.written) == list(range(MANY)) and connection.wire.closing
 
 
-def test_nothing_of_a_request_is_kept_once_it_is_answered() -> None:
-    async def steps(service: Service) -> None:
-        connection = Connection(service)
-        refused = request(body(1, text="x" * 200_000))
-        assert b" 413 " in await connection.send(refused[:150_000])
-        assert not connection.protocol.cycle.body and not connection.protocol._data
-
-    played(steps)
+async def test_nothing_of_a_request_is_kept_once_it_is_answered() -> None:
+    service = Service()
+    connection = Connection(service)
+    refused = request(body(1, text="x" * 200_000))
+    assert b" 413 " in await connection.send(refused[:150_000])
+    assert not connection.protocol.cycle.body and not connection.protocol._data
 
 
 @pytest.mark.parametrize("behind", [b"", asked([1]), asked(range(MANY))], ids=["alone", "one", "many"])
 @pytest.mark.parametrize("ending", ["is lost", "half closes"])
-def test_a_stream_ends_with_its_connection_whatever_was_sent_behind_it(behind: bytes, ending: str) -> None:
+async def test_a_stream_ends_with_its_connection_whatever_was_sent_behind_it(
+    behind: bytes, ending: str
+) -> None:
     ended = False
 
     async def stream(scope: Any, receive: Any, send: Any) -> None:
@@ -172,20 +158,18 @@ def test_a_stream_ends_with_its_connection_whatever_was_sent_behind_it(behind: b
             pass
         ended = True
 
-    async def steps(service: Service) -> None:
-        connection = Connection(service, app=stream, state={})
-        await connection.send(b"GET /v1/stream HTTP/1.1\r\n\r\n" + behind)
-        if ending == "half closes":
-            assert connection.protocol.eof_received() is False, "nobody waits for the end of it"
-        connection.wire.close()
-        connection.protocol.connection_lost(None)
-        await connection.rest()
-        assert ended
-
-    played(steps)
+    service = Service()
+    connection = Connection(service, app=stream, state={})
+    await connection.send(b"GET /v1/stream HTTP/1.1\r\n\r\n" + behind)
+    if ending == "half closes":
+        assert connection.protocol.eof_received() is False, "nobody waits for the end of it"
+    connection.wire.close()
+    connection.protocol.connection_lost(None)
+    await connection.rest()
+    assert ended
 
 
-def test_what_is_kept_here_is_not_waited_for() -> None:
+async def test_what_is_kept_here_is_not_waited_for() -> None:
     """Whoever works on a request may ask for more of it, and so goes on to read from the client."""
     goes_on = asyncio.Event()
 
@@ -198,14 +182,12 @@ def test_what_is_kept_here_is_not_waited_for() -> None:
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body"})
 
-    async def steps(service: Service) -> None:
-        connection = Connection(service, app=slow, state={})
-        await connection.send(b"GET /slow HTTP/1.1\r\n\r\n" + asked(range(MANY)))
-        assert connection.protocol._held and not connection.wire.paused
-        connection.protocol._deadline = 0.0
-        connection.protocol.timeout_keep_alive_handler()
-        assert not connection.wire.closing
-        goes_on.set()
-        await until_answered(connection, 1 + MANY)
-
-    played(steps)
+    service = Service()
+    connection = Connection(service, app=slow, state={})
+    await connection.send(b"GET /slow HTTP/1.1\r\n\r\n" + asked(range(MANY)))
+    assert connection.protocol._held and not connection.wire.paused
+    connection.protocol._deadline = 0.0
+    connection.protocol.timeout_keep_alive_handler()
+    assert not connection.wire.closing
+    goes_on.set()
+    await until_answered(connection, 1 + MANY)

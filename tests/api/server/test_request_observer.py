@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from pathlib import Path
 from typing import Any
@@ -25,12 +24,8 @@ def requests(method: str, route: str, status: int) -> float:
 
 
 @pytest.mark.parametrize("sent", ["req-from.outside:7", "a" * 100])
-def test_a_request_id_is_taken_over_everywhere(tmp_path: Path, sent: str) -> None:
-    asyncio.run(_taken_over(tmp_path, sent))
-
-
-async def _taken_over(folder: Path, sent: str) -> None:
-    async with Service(folder) as service:
+async def test_a_request_id_is_taken_over_everywhere(tmp_path: Path, sent: str) -> None:
+    async with Service(tmp_path) as service:
         ways = [("admin", "/v1/runs", 200), ("nobody", "/v1/runs", 401), ("nobody", "/nothing", 404)]
         for who, path, status in [*ways, ("nobody", "/docs", 200), ("nobody", "/health", 200)]:
             answer = await service.call(who, "GET", path, headers={"X-Request-Id": sent})
@@ -65,12 +60,8 @@ def test_what_is_no_traceparent_names_no_trace(parent: str) -> None:
     assert trace_id_of(parent) == ""
 
 
-def test_requests_are_counted_by_route_and_status(tmp_path: Path) -> None:
-    asyncio.run(_counted(tmp_path))
-
-
-async def _counted(folder: Path) -> None:
-    async with Service(folder) as service:
+async def test_requests_are_counted_by_route_and_status(tmp_path: Path) -> None:
+    async with Service(tmp_path) as service:
         for who, method, path, route, status in [
             ("admin", "GET", "/v1/runs/run-9", "/v1/runs/:id", 404),
             ("agent", "GET", "/v1/policies", "/v1/policies", 401),
