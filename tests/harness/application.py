@@ -185,8 +185,11 @@ class Installation:
         live: bool = False,
         files: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
+        database: str = "",
     ) -> None:
-        self.settings = settings_for(folder, **(environment or {}))
+        """`database` is the address of one, if not of a file."""
+        of_database = {"GOVERNANCE_DATABASE_URL": database} if database else {}
+        self.settings = settings_for(folder, **(of_database | dict(environment or {})))
         self.clock = Clock()
         self.ids = CountedIds()
         self.open_policies: OpenPolicies = functools.partial(open_policies, clock=self.clock, ids=self.ids)

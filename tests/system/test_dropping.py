@@ -35,8 +35,7 @@ def filled(folder: Path, url: str) -> Expectation:
     """Records of 40 days ago, and of every half a day since yesterday, as where somebody was always there."""
 
     async def fill() -> Expectation:
-        environment = {"GOVERNANCE_DATABASE_URL": url}
-        async with Service(folder, environment=environment) as service:
+        async with Service(folder, database=url) as service:
             service.clock.advance(time.time() - 40 * DAY - Clock.START)
             for first in range(0, OLD, 100):
                 await asyncio.gather(*(_called(service, n) for n in range(first, first + 100)))

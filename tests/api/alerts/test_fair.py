@@ -17,9 +17,8 @@ async def test_chains_of_the_log_take_turns(
     tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(detection, "AT_ONCE", 3)
-    told = {"GOVERNANCE_DATABASE_URL": database_url}
     shipped = files("unknown-agent")
-    async with Service(tmp_path, [NO_LAUNCHES], live=True, files=shipped, environment=told) as service:
+    async with Service(tmp_path, [NO_LAUNCHES], live=True, files=shipped, database=database_url) as service:
         watching = another(service.context)
         await look(service, watching)
         read: set[str] = set()

@@ -19,9 +19,8 @@ Story = Callable[[Service], Awaitable[None]]
 
 
 async def played(tmp_path: Path, database_url: str, story: Story) -> None:
-    told = {"GOVERNANCE_DATABASE_URL": database_url}
     shipped = files("repeated-refusals", "unknown-agent")
-    async with Service(tmp_path, [NO_LAUNCHES], live=True, files=shipped, environment=told) as service:
+    async with Service(tmp_path, [NO_LAUNCHES], live=True, files=shipped, database=database_url) as service:
         await story(service)
 
 

@@ -56,9 +56,8 @@ async def test_a_step_tells_of_some_agents(
     """INVARIANT: what is written at once is bounded, and nothing of it is lost."""
     monkeypatch.setattr(detection, "AT_ONCE", 5)
     monkeypatch.setattr(detection, "MOST_TOLD_OF", 5)
-    told = {"GOVERNANCE_DATABASE_URL": database_url}
     shipped = files("unknown-agent")
-    async with Service(tmp_path, [NO_LAUNCHES], live=True, files=shipped, environment=told) as service:
+    async with Service(tmp_path, [NO_LAUNCHES], live=True, files=shipped, database=database_url) as service:
         context = service.context
         watching = context.detection if at_hand else another(context)
         await look(service, watching)

@@ -38,8 +38,7 @@ async def test_verifying_needs_little_memory(
     tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calls_and_events, "MOST_BYTES", MOST)
-    environment = {"GOVERNANCE_DATABASE_URL": database_url}
-    async with Service(tmp_path, environment=environment) as service:
+    async with Service(tmp_path, database=database_url) as service:
         context = {"goal": "a" * LONG}
         for number in range(EVENTS):
             call = {"toolCallId": f"c-{number}", "toolName": "look", "inputPayload": {}}

@@ -139,7 +139,7 @@ async def test_the_pages_of_many_chains_follow_each_other(tmp_path: Path, postgr
             made.append(Record(type="policy.note", organisationId="default"))
             made.flush()
 
-    async with Service(tmp_path, environment={"GOVERNANCE_DATABASE_URL": postgres_url}) as service:
+    async with Service(tmp_path, database=postgres_url) as service:
         await service.context.writer.write(of_all_chains)
         for order in ("asc", "desc"):
             found, path = [], f"/v1/audit?limit=100&type=policy.note&order={order}"

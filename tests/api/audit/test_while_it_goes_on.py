@@ -22,8 +22,7 @@ def call(number: int) -> dict[str, Any]:
 async def test_what_comes_between_the_rows_and_their_records(
     tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch, gone: bool
 ) -> None:
-    environment = {"GOVERNANCE_DATABASE_URL": database_url}
-    async with Service(tmp_path, POLICIES, live=True, environment=environment) as service:
+    async with Service(tmp_path, POLICIES, live=True, database=database_url) as service:
         await service.report("agent", 1, "tool.called", **call(1))
         await signed(service)
         await service.report("agent", 2, "tool.called", **call(2))
@@ -49,8 +48,7 @@ async def test_what_comes_between_the_rows_and_their_records(
 async def test_an_end_that_was_put_back_hides_nothing_that_is_signed(
     tmp_path: Path, postgres_url: str
 ) -> None:
-    environment = {"GOVERNANCE_DATABASE_URL": postgres_url}
-    async with Service(tmp_path, POLICIES, live=True, environment=environment) as service:
+    async with Service(tmp_path, POLICIES, live=True, database=postgres_url) as service:
         await service.report("agent", 1, "tool.called", **call(1))
         await signed(service)
         added = {"email": "v@acme.example", "role": "viewer", "password": "correct horse battery"}

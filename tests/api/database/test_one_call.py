@@ -20,8 +20,7 @@ async def test_one_call_is_found_among_many(
 ) -> None:
     monkeypatch.setattr(id_index, "MEMTABLE_ENTRIES", 20)
     monkeypatch.setattr(id_index, "FLUSHED_AT_ONCE", 6)
-    environment = {"GOVERNANCE_DATABASE_URL": database_url}
-    async with Service(tmp_path, [], environment=environment) as service:
+    async with Service(tmp_path, [], database=database_url) as service:
         store, own = service.context.store, service.context.id_index
         for number in range(60):
             for run in ("r", "s"):

@@ -19,8 +19,7 @@ READ = LABEL | {"on": "tool.completed"}
 async def test_a_run_inherits_what_the_same_batch_says_of_its_parent(
     tmp_path: Path, database_url: str
 ) -> None:
-    environment = {"GOVERNANCE_DATABASE_URL": database_url}
-    async with Service(tmp_path, [READ, HOLD], environment=environment) as service:
+    async with Service(tmp_path, [READ, HOLD], database=database_url) as service:
         for number in range(20):
             parent = {"runId": f"parent-{number}", "toolCallId": "c-1"}
             child = {"runId": f"child-{number}"}
@@ -49,8 +48,7 @@ async def test_a_run_gets_what_the_same_batch_says_of_each_run_that_it_names(
         asyncio.get_running_loop().call_later(0.05, run, lane, *given)
 
     monkeypatch.setattr(LoopLane, "run", run_late)
-    environment = {"GOVERNANCE_DATABASE_URL": database_url}
-    async with Service(tmp_path, [LABEL, HOLD], environment=environment) as service:
+    async with Service(tmp_path, [LABEL, HOLD], database=database_url) as service:
         for number in range(5):
             before = {"runId": f"before-{number}", "toolCallId": "c-1", "toolName": "read_secret"}
             named = {"parentRunId": "some-run", "continuesRunId": before["runId"]}
@@ -81,8 +79,7 @@ def test_what_is_put_off_keeps_its_place(
     told.append(("tool.called", {"runId": "child", "toolCallId": "c", "toolName": "send"}))
 
     async def play() -> None:
-        environment = {"GOVERNANCE_DATABASE_URL": database_url}
-        async with Service(tmp_path, [READ, HOLD, AFTER], environment=environment) as service:
+        async with Service(tmp_path, [READ, HOLD, AFTER], database=database_url) as service:
             batch = [event(n, kind, service.clock.text, fields) for n, (kind, fields) in enumerate(told)]
             answer = await service.call("agent", "POST", "/v1/events/batch", {"events": batch})
             results = answer.json()["results"]

@@ -46,8 +46,7 @@ def test_no_more_are_counted_than_fit(
     monkeypatch.setattr(Batch, "_counted", noted)
 
     async def play() -> None:
-        environment = {"GOVERNANCE_DATABASE_URL": database_url}
-        async with Service(tmp_path, [WARN, BLOCK], environment=environment) as service:
+        async with Service(tmp_path, [WARN, BLOCK], database=database_url) as service:
             decided: list[str] = []
             for number in range(12):
                 service.clock.advance(7)
@@ -99,8 +98,7 @@ def test_when_there_is_room_again_is_read_for_many_calls_together(
         return [one["freeAt"] for each in matched for one in each if one["policyName"] == policy]
 
     async def play() -> None:
-        environment = {"GOVERNANCE_DATABASE_URL": database_url}
-        async with Service(tmp_path, [MANY], environment=environment) as service:
+        async with Service(tmp_path, [MANY], database=database_url) as service:
             begun = service.clock()
             for number in range(3):
                 assert await free(service, 100 * number, 100 * number + 100, MANY["name"]) == []
@@ -115,8 +113,7 @@ async def test_of_held_calls_each_knows_when_there_is_room_again(tmp_path: Path,
     """Each of them counts, so that of the next one another call must go. Which one is decided next is open:
     they are of different runs."""
     held = MANY | {"action": "require_approval", "rateLimit": {"limit": 300, "windowSeconds": WINDOW}}
-    environment = {"GOVERNANCE_DATABASE_URL": database_url}
-    async with Service(tmp_path, [held], environment=environment) as service:
+    async with Service(tmp_path, [held], database=database_url) as service:
         times = []
         for number in range(300):
             times.append(service.clock())

@@ -59,8 +59,7 @@ class Times:
 
 @asynccontextmanager
 async def serving(folder: Path, database_url: str) -> AsyncIterator[Times]:
-    environment = {"GOVERNANCE_DATABASE_URL": database_url}
-    async with Service(folder, [FEW], environment=environment) as service:
+    async with Service(folder, [FEW], database=database_url) as service:
         yield Times(service)
 
 

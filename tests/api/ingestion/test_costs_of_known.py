@@ -43,8 +43,7 @@ def test_small_events_under_the_ids_of_large_ones_hold_up_nobody(
     monkeypatch.setattr(lookups, "same_body", slow)
 
     async def play() -> None:
-        environment = {"GOVERNANCE_DATABASE_URL": database_url}
-        async with Service(tmp_path, environment=environment) as service:
+        async with Service(tmp_path, database=database_url) as service:
             recorded = {"events": [told(number, LARGE) for number in range(6)]}
             first = await service.call("agent", "POST", "/v1/events/batch", recorded)
             assert [each["status"] for each in first.json()["results"]] == [200] * 6, first.text
@@ -83,8 +82,7 @@ def test_what_may_be_large_is_not_read_with_all_that_events_name(
     monkeypatch.setattr(lookups, "_calls", noted)
 
     async def play() -> None:
-        environment = {"GOVERNANCE_DATABASE_URL": database_url}
-        async with Service(tmp_path, environment=environment) as service:
+        async with Service(tmp_path, database=database_url) as service:
             call = {"runId": "r", "toolCallId": "c", "toolName": "look", "inputPayload": {}}
             body = event(1, "tool.called", AT, {**call, "agentContext": {"goal": "x" * 100_000}})
             answers = [await service.call("agent", "POST", "/v1/events", body) for _ in range(2)]
@@ -128,8 +126,7 @@ def test_what_runs_tell_of_themselves_is_read_within_the_time_of_their_key(
         return event(20 + number, "run.completed", AT, {"runId": f"r-{number}"})
 
     async def play() -> None:
-        environment = {"GOVERNANCE_DATABASE_URL": database_url}
-        async with Service(tmp_path, [policy], environment=environment) as service:
+        async with Service(tmp_path, [policy], database=database_url) as service:
             ingestion = service.context.writer.ingest
             assert isinstance(ingestion, Ingestion)
             apply = ingestion.apply
@@ -204,8 +201,7 @@ async def test_a_call_that_is_reported_again_leaves_what_its_run_told(
         told = {"runId": run, "toolCallId": name, "toolName": tool, "inputPayload": {}}
         return event(number, "tool.called", AT, told | more)
 
-    environment = {"GOVERNANCE_DATABASE_URL": database_url}
-    async with Service(tmp_path, [policy], environment=environment) as service:
+    async with Service(tmp_path, [policy], database=database_url) as service:
         ingestion = service.context.writer.ingest
         assert isinstance(ingestion, Ingestion)
         begins = {"runId": "child", "parentRunId": "parent", "agentContext": context}

@@ -75,7 +75,7 @@ class Nodes:
                 self.policies,
                 live=True,
                 files=FILES,
-                environment={"GOVERNANCE_DATABASE_URL": self.url},
+                database=self.url,
             )
             if name != "first":
                 service._populate = lambda transaction: None  # type: ignore[method-assign]

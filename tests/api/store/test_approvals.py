@@ -135,9 +135,8 @@ async def test_who_approves_what_was_cancelled_just_then_vouches_for_nothing(
         Approval.update(status="cancelled").execute()
         return look(*place)
 
-    environment = {"GOVERNANCE_DATABASE_URL": database_url}
     files = {"tools/tests.yaml": json.dumps(TOOLS)}
-    async with Service(tmp_path, [HOLD, BLOCK], live=True, files=files, environment=environment) as service:
+    async with Service(tmp_path, [HOLD, BLOCK], live=True, files=files, database=database_url) as service:
 
         async def called(number: int, tool: str) -> dict[str, Any]:
             fields = {

@@ -22,7 +22,7 @@ RUN = {"task": "settle", "model": "m-1", "agentContext": {"goal": GOAL, "attempt
 
 
 def serving(tmp_path: Path, database_url: str) -> Service:
-    return Service(tmp_path, [HOLD], environment={"GOVERNANCE_DATABASE_URL": database_url})
+    return Service(tmp_path, [HOLD], database=database_url)
 
 
 async def reported(service: Service) -> list[dict[str, Any]]:
@@ -100,8 +100,7 @@ async def test_what_a_run_tells_later_is_no_fact_of_the_calls_before(
         "action": "warn",
         "matchConditions": [{"field": "derived.unaskedTargets", "operator": "exists"}],
     }
-    environment = {"GOVERNANCE_DATABASE_URL": database_url}
-    async with Service(tmp_path, [label, asks_for_values], environment=environment) as service:
+    async with Service(tmp_path, [label, asks_for_values], database=database_url) as service:
         held = {"toolName": "read_secret", "inputPayload": {"to": "bob@corp.example"}}
         for number in (1, 2):
             answer = await service.report("agent", number, "tool.called", toolCallId=f"c-{number}", **held)

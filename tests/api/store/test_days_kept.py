@@ -21,7 +21,7 @@ SHORT = {"SOME_DAYS": 1, "OTHER_DAYS": 30, "MORE_DAYS": 40}
 async def test_fewer_days_count_a_day_later(
     tmp_path: Path, database_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with Service(tmp_path, environment={"GOVERNANCE_DATABASE_URL": database_url}) as service:
+    async with Service(tmp_path, database=database_url) as service:
         writer, clock = service.context.writer, service.clock
 
         async def counting(days: dict[str, int], kept: DaysKept | None = None) -> object:

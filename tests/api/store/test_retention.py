@@ -236,8 +236,7 @@ async def test_a_part_that_cannot_be_done_stops_no_other_and_is_told(
 
 
 async def test_finished_deliveries_and_spent_counts_go(tmp_path: Path, database_url: str) -> None:
-    environment = {"GOVERNANCE_DATABASE_URL": database_url}
-    async with Service(tmp_path, [FEW], environment=environment) as service:
+    async with Service(tmp_path, [FEW], database=database_url) as service:
         for number in range(4):
             await told(service, number, "mail")
         store = service.context.store
@@ -262,11 +261,10 @@ async def test_finished_deliveries_and_spent_counts_go(tmp_path: Path, database_
 
 
 async def test_old_alerts_and_tallies_of_no_use_go(tmp_path: Path, database_url: str) -> None:
-    environment = {"GOVERNANCE_DATABASE_URL": database_url}
     shipped = files("repeated-refusals", "first-write-of-a-reader")
     none = {**FEW, "action": "block"}
     del none["rateLimit"]
-    async with Service(tmp_path, [none], live=True, files=shipped, environment=environment) as service:
+    async with Service(tmp_path, [none], live=True, files=shipped, database=database_url) as service:
         for number in range(12):
             await told(service, number, "mail")
         await look(service)
@@ -322,8 +320,7 @@ def test_no_event_outlives_its_record(days: dict[str, str], refused: str) -> Non
 async def test_a_start_with_the_clock_ahead_deletes_nothing_for_a_day(
     tmp_path: Path, database_url: str
 ) -> None:
-    environment = {"GOVERNANCE_DATABASE_URL": database_url}
-    async with Service(tmp_path, [FEW], environment=environment) as service:
+    async with Service(tmp_path, [FEW], database=database_url) as service:
         store, clock, steady = service.context.store, service.clock, 0.0
         leaps = Leaps(clock, lambda: steady)
 

@@ -15,7 +15,7 @@ from tests.harness.conversation import check_shape
 
 
 def serving(tmp_path: Path, database_url: str, policies: Any = (NO_LAUNCHES,)) -> Service:
-    return Service(tmp_path, policies, environment={"GOVERNANCE_DATABASE_URL": database_url})
+    return Service(tmp_path, policies, database=database_url)
 
 
 async def test_what_agents_assert_of_calls_is_bounded(

@@ -146,8 +146,7 @@ async def test_a_change_is_answered_when_no_event_is_written_without_it(
     name: str, tmp_path: Path, postgres_url: str
 ) -> None:
     path, body = CHANGES[name]
-    environment = {"GOVERNANCE_DATABASE_URL": postgres_url}
-    async with Service(tmp_path, [HOLD], live=True, environment=environment) as running:
+    async with Service(tmp_path, [HOLD], live=True, database=postgres_url) as running:
         held = (await post(running, payment(1))).json()["approvalId"]
         with another_node(postgres_url, "SELECT pg_advisory_xact_lock_shared(%s)", EVENTS) as node:
             async with waiting(running.call("admin", "POST", path.format(held), body)) as answer:
