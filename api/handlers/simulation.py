@@ -110,7 +110,7 @@ def _backtest(caller: Caller, body: dict[str, Any], context: Context) -> dict[st
     new = old.changed({draft.policy_id: draft}, old.revision)
     times = {name: _time(body, name) for name in ("since", "until")}
     limit = body.get("limit", 10_000)
-    history = recorded_calls.each_recorded(context.store, organisation_id, limit=limit, **times)
+    history = recorded_calls.recorded(context.store, organisation_id, limit=limit, **times)
     report = backtest.compare(old, new, _bounded(history, context))
     return report.as_json(clock.iso)
 

@@ -44,20 +44,9 @@ def recorded(
     since: str | None = None,
     until: str | None = None,
     limit: int = 10_000,
-) -> list[Recorded]:
-    """The most recent calls of an organisation, oldest first; times are ISO 8601 UTC as stored."""
-    return list(each_recorded(store, organisation_id, since=since, until=until, limit=limit))
-
-
-def each_recorded(
-    store: Database,
-    organisation_id: str,
-    *,
-    since: str | None = None,
-    until: str | None = None,
-    limit: int = 10_000,
 ) -> Iterator[Recorded]:
-    """The same some at a time, so that large payloads do not fill the memory."""
+    """The most recent calls of an organisation, oldest first; times are ISO 8601 UTC as stored. They are read
+    some at a time, so that large payloads do not fill the memory."""
     numbers = store.read_here(_newest, store, organisation_id, since, until, limit)
     for start in range(0, len(numbers), AT_ONCE):
         some = numbers[start : start + AT_ONCE]

@@ -110,15 +110,11 @@ def _locally(arguments: argparse.Namespace, since: str | None, until: str | None
     old, new = _sets(arguments, organisation_id)
     with opened(arguments) as store:
         store.need_organisation(organisation_id, USAGE)
-        history = store.database.read_here(
-            lambda: recorded_calls.recorded(
-                store.database,
-                organisation_id,
-                since=since,
-                until=until,
-                limit=arguments.limit or LIMIT,
-            )
+        limit = arguments.limit or LIMIT
+        found = recorded_calls.recorded(
+            store.database, organisation_id, since=since, until=until, limit=limit
         )
+        history = list(found)
     with progress("deciding again", len(history)) as step:
 
         def counted() -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -48,12 +47,10 @@ async def test_calls_are_read_back_as_they_were_decided(tmp_path: Path, database
     async with serving(tmp_path, database_url) as service:
         answers = await reported(service)
         store = service.context.store
-        found = await store.read(recorded_calls.recorded, store, "default")
+        found = await store.read(lambda: list(recorded_calls.recorded(store, "default")))
         assert [call.call.document.get("run") for call in found] == [None] + [RUN] * 20
         contexts = [call.call.document.get("agentContext") for call in found]
         assert contexts == [None] + [{"number": number} for number in range(2, 22)]
-        some = await asyncio.to_thread(lambda: list(recorded_calls.each_recorded(store, "default")))
-        assert some == found
         path = f"/v1/approvals/{answers[1]['approvalId']}"
         asserted = (await service.call("reviewer", "GET", path)).json()["asserted"]
         assert asserted == {"task": "settle", "agentContext": {"number": 2}}
@@ -69,7 +66,7 @@ async def test_calls_that_hold_the_facts_of_their_run_are_read_the_same(
 
         async def read() -> Any:
             approval = (await service.call("reviewer", "GET", path)).json()
-            return approval, await store.read(recorded_calls.recorded, store, "default")
+            return approval, await store.read(lambda: list(recorded_calls.recorded(store, "default")))
 
         now = await read()
         rows = await store.read(lambda: store.rows("SELECT call_no, facts FROM tool_calls"))
@@ -110,7 +107,7 @@ async def test_what_a_run_tells_later_is_no_fact_of_the_calls_before(
         shown = (await service.call("reviewer", "GET", path)).json()
         assert (shown["labels"], shown["asserted"]) == (["secret"], {})
         store = service.context.store
-        found = await store.read(recorded_calls.recorded, store, "default")
+        found = await store.read(lambda: list(recorded_calls.recorded(store, "default")))
         assert [call.call.document.get("run") for call in found] == [None, {"labels": ["secret"]}]
         memories = [call.call.document[BEFORE] for call in found]
         sources = await store.read(lambda: [each.values.source("bob@corp.example") for each in memories])
