@@ -298,6 +298,11 @@ class Policy:
     after: After | None = None
 
     @property
+    def order(self) -> tuple[int, str, str]:
+        """Sort key: strength, then name, then id."""
+        return (STRENGTH[self.action], self.name, self.policy_id)
+
+    @property
     def is_tolerant(self) -> bool:
         """Whether it does not match where a condition cannot be evaluated: since it says so, or since its
         match would only be told. INVARIANT: nobody dodges a label by what cannot be evaluated."""
@@ -372,21 +377,16 @@ class Match(msgspec.Struct, frozen=True):
     reason: str
     faults: tuple[str, ...] = ()
 
-    @property
-    def order(self) -> tuple[int, str, str]:
-        """Sort key: strength, then name, then id."""
-        return (STRENGTH[self.policy.action], self.policy.name, self.policy.policy_id)
-
 
 class Evaluation(msgspec.Struct, frozen=True):
-    """Everything that matched a call, before rate limits; both tuples are in `Match.order`."""
+    """Everything that matched a call, before rate limits; both tuples are in `Policy.order`."""
 
     matches: tuple[Match, ...] = ()
     shadow: tuple[Match, ...] = ()
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What happens to a call, and why. `matched` and `shadow` hold effective matches in `Match.order`."""
+    """What happens to a call, and why. `matched` and `shadow` hold effective matches in `Policy.order`."""
 
     action: Action
     status: ToolCallStatus

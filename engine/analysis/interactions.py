@@ -117,7 +117,7 @@ def _covering(rule: CompiledPolicy, call: ToolCall, in_force: InForce) -> Compil
             continue
         if _outdoes(other.policy, policy):
             found.append(other)
-    found.sort(key=lambda each: (STRENGTH[each.policy.action], each.policy.name, each.policy.policy_id))
+    found.sort(key=lambda each: each.policy.order)
     for other in found[:MOST_COVERING]:
         if subsumption.covers(other, rule) and not _mutual(rule, other):
             return other
@@ -199,7 +199,7 @@ def _strongest(matching: Iterable[CompiledPolicy]) -> Policy | None:
         and each.policy.rate_limit is None
         and each.policy.action in ("block", "require_approval")
     ]
-    return min(stopping, key=lambda each: (STRENGTH[each.action], each.name, each.policy_id), default=None)
+    return min(stopping, key=lambda each: each.order, default=None)
 
 
 def _stops(policy: Policy) -> str:

@@ -236,7 +236,7 @@ def _with(evaluation: Evaluation, policy: Policy, added: bool) -> Evaluation:
             matches = (*matches, Match(policy, "")) if policy.mode == mode else matches
         else:
             matches = tuple(match for match in matches if match.policy.policy_id != policy.policy_id)
-        return tuple(sorted(matches, key=lambda match: match.order))
+        return tuple(sorted(matches, key=lambda match: match.policy.order))
 
     return Evaluation(changed(evaluation.matches, "enforce"), changed(evaluation.shadow, "shadow"))
 

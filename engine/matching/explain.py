@@ -14,7 +14,7 @@ from engine.derived.facts import Facts
 from engine.derived.tools import Tools
 from engine.matching.counterfactual import Counterfactual, counterfactual, failed
 from engine.matching.matcher import CompiledPolicy
-from engine.model import STRENGTH, Condition, Fault, Json, Policy, ToolCall
+from engine.model import Condition, Fault, Json, Policy, ToolCall
 
 Result = Literal["true", "false", "error"]
 
@@ -53,11 +53,6 @@ class Explanation:
     matched: bool
     summary: str
     conditions: tuple[ConditionExplanation, ...]
-
-    @property
-    def order(self) -> tuple[int, str, str]:
-        """Sort key: strength, then name, then id."""
-        return (STRENGTH[self.policy.action], self.policy.name, self.policy.policy_id)
 
     def as_json(self) -> dict[str, Json]:
         return {

@@ -131,7 +131,7 @@ class Ruleset:
         """Why each policy (or one) matches the call or does not; strongest first, then by name."""
         rules = self._matcher.rules
         chosen = rules.values() if policy_id is None else [rules[policy_id]] if policy_id in rules else []
-        return sorted((explain(rule, call) for rule in chosen), key=lambda explanation: explanation.order)
+        return sorted((explain(rule, call) for rule in chosen), key=lambda each: each.policy.order)
 
     # ---- changes ---------------------------------------------------------------------------------------
 
@@ -250,7 +250,7 @@ def _evaluation(matches: list[Match]) -> Evaluation:
     if not matches:
         return _NOTHING
     if len(matches) > 1:
-        matches.sort(key=lambda match: match.order)
+        matches.sort(key=lambda match: match.policy.order)
     shadow = tuple([match for match in matches if match.policy.mode == "shadow"])
     if shadow:
         matches = [match for match in matches if match.policy.mode == "enforce"]

@@ -23,7 +23,7 @@ overs = st.sets(st.sampled_from("ABCDE"))
 
 def evaluation(matches: list[Policy], shadow: list[Policy]) -> Evaluation:
     def ordered(found: list[Policy]) -> tuple[Match, ...]:
-        return tuple(sorted((Match(policy, "why") for policy in found), key=lambda match: match.order))
+        return tuple(sorted((Match(policy, "why") for policy in found), key=lambda match: match.policy.order))
 
     return Evaluation(ordered(matches), ordered(shadow))
 
@@ -40,7 +40,7 @@ def test_the_strongest_effective_match_decides(
     assert decision.action == strongest
     assert decision.status == STATUS[strongest]
     assert {match.policy for match in decision.matched} == set(effective)
-    assert list(decision.matched) == sorted(decision.matched, key=lambda match: match.order)
+    assert list(decision.matched) == sorted(decision.matched, key=lambda match: match.policy.order)
     for policy in effective:
         if policy.action == strongest:
             assert f"`{policy.name}`" in decision.reason
