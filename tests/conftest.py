@@ -84,7 +84,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     """What was loaded stays, and the collector need not walk through it again and again (the service does the
-    same, `api/cli/server_process.py`): a third of what tests with a service in their own process cost."""
+    same, `api/cli/serving/server_process.py`): a third of what tests with a service in their process cost."""
     gc.enable()
     gc.collect()
     gc.freeze()

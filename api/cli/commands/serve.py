@@ -20,14 +20,14 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
-from api.cli import hang_up
-from api.cli.log_lines import json_line
-from api.cli.server_log import configuration
+from api.cli.serving import hang_up
+from api.cli.serving.log_lines import json_line
+from api.cli.serving.server_log import configuration
 from api.cli.terminal import USAGE, CommandError, Subparsers, drop_output, program
 
 if TYPE_CHECKING:
     from api.bootstrap import FirstStart
-    from api.cli.hang_up import HangUp
+    from api.cli.serving.hang_up import HangUp
     from api.database.connection import Database
     from api.settings import Settings
     from api.store.policy_archive import SqlRecords
@@ -113,7 +113,7 @@ def _prepared(settings: Settings, lasting: contextlib.ExitStack) -> FirstStart:
     """What was missing, made; or the reason why the service does not start, alone. `lasting` ends when
     it serves no more."""
     from api import bootstrap
-    from api.cli.server_process import reason, refused
+    from api.cli.serving.server_process import reason, refused
     from api.policies import one_folder
 
     def check(store: Database) -> None:
@@ -132,7 +132,7 @@ def _prepared(settings: Settings, lasting: contextlib.ExitStack) -> FirstStart:
 def _check_policies(settings: Settings, store: Database) -> None:
     """Whether the workers will refuse the folder, which they do while no set was ever in force. They load it
     themselves; later starts, which may have thousands of files, spare the time."""
-    from api.cli.server_process import loading_line
+    from api.cli.serving.server_process import loading_line
     from api.clock import iso, random_ids, system_clock
     from api.store.policy_archive import SqlArchive
     from engine.repository.repository import Repository
@@ -173,7 +173,7 @@ def _check_open_files() -> None:
 
 
 def _check_policies_folder(settings: Settings) -> None:
-    from api.cli.shipped import lay_out, shipped
+    from api.cli.serving.shipped import lay_out, shipped
 
     folder = settings.policies_dir
     try:
@@ -334,7 +334,7 @@ def _run(settings: Settings, listener: socket.socket, on_hang_up: HangUp | None)
     from api.server.event_fast_path import EventProtocol
 
     config = uvicorn.Config(
-        "api.cli.server_process:application",
+        "api.cli.serving.server_process:application",
         factory=True,
         workers=settings.workers,
         lifespan="on",
@@ -349,7 +349,7 @@ def _run(settings: Settings, listener: socket.socket, on_hang_up: HangUp | None)
         timeout_graceful_shutdown=GRACE,
     )
     if settings.workers > 1:
-        from api.cli.supervisor import Supervisor
+        from api.cli.serving.supervisor import Supervisor
 
         supervisor = Supervisor(config, _handles(listener), on_hang_up)
         supervisor.run()

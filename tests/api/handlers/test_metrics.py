@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from api import metrics
-from api.cli.server_process import forget_dead_workers
+from api.cli.serving.server_process import forget_dead_workers
 from api.handlers import health
 from api.health.exposition import exposition
 from api.version import VERSION

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from api.cli.log_lines import OneLine
+from api.cli.serving.log_lines import OneLine
 from api.http.route import Route
 from api.server.routes import ROUTES
 from tests.harness.hostile import SAMPLES, World, everybody, name_of, target_of, text_of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from api.cli.server_process import LoadingLine, loading_line
+from api.cli.serving.server_process import LoadingLine, loading_line
 from api.clock import random_ids, system_clock
 from api.database.connection import Database
 from api.database.writer import Writer

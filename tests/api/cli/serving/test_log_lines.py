@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from api.cli.log_lines import BLOT, JsonLine, OneLine
-from api.cli.server_log import TEXT
+from api.cli.serving.log_lines import BLOT, JsonLine, OneLine
+from api.cli.serving.server_log import TEXT
 from api.telemetry import correlation
 
 

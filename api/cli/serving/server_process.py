@@ -19,8 +19,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from api.cli import hang_up
 from api.cli.scarcity import scarcity
+from api.cli.serving import hang_up
 from api.cli.terminal import say_error
 
 if TYPE_CHECKING:

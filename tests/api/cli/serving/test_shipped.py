@@ -12,7 +12,7 @@ import setuptools
 from setuptools.command.build_py import build_py
 
 from api import settings
-from api.cli import shipped
+from api.cli.serving import shipped
 from tests.harness.places import ROOT, SHIPPED
 
 

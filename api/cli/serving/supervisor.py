@@ -12,7 +12,7 @@ from uvicorn import Config
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
-from api.cli.hang_up import HangUp
+from api.cli.serving.hang_up import HangUp
 
 log = logging.getLogger("governance")
 

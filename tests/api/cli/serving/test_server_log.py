@@ -9,8 +9,8 @@ import subprocess
 import sys
 import threading
 
-from api.cli.log_lines import OneLine
-from api.cli.server_log import MOST_WAITING, ErrorStream, Repeats, configuration
+from api.cli.serving.log_lines import OneLine
+from api.cli.serving.server_log import MOST_WAITING, ErrorStream, Repeats, configuration
 
 
 def test_requests_that_are_no_http_are_told_once_a_minute() -> None:
@@ -73,7 +73,7 @@ def test_a_log_that_nobody_reads_keeps_nobody_waiting() -> None:
 
 def test_a_process_that_ends_has_written_its_log() -> None:
     code = (
-        "import logging.config; from api.cli.server_log import configuration; "
+        "import logging.config; from api.cli.serving.server_log import configuration; "
         "logging.config.dictConfig(configuration()); "
         "[logging.getLogger('governance').info('line %s', number) for number in range(500)]"
     )

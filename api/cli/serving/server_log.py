@@ -16,7 +16,7 @@ from functools import partial
 from time import monotonic
 from typing import Any, Final
 
-from api.cli.log_lines import JsonLine, OneLine
+from api.cli.serving.log_lines import JsonLine, OneLine
 
 MOST_WAITING: Final = 2_000
 """Lines that wait for whoever reads the log."""
@@ -125,14 +125,14 @@ def configuration(log_format: str = "text", secrets: Sequence[str] = ()) -> dict
         "version": 1,
         "disable_existing_loggers": False,
         "filters": {
-            "said": {"()": "api.cli.server_log.Said"},
-            "repeats": {"()": "api.cli.server_log.Repeats"},
+            "said": {"()": "api.cli.serving.server_log.Said"},
+            "repeats": {"()": "api.cli.serving.server_log.Repeats"},
         },
         "formatters": {
             "text": {"()": partial(OneLine, TEXT, secrets)},
             "json": {"()": partial(JsonLine, secrets)},
         },
-        "handlers": {"errors": {"()": "api.cli.server_log.ErrorStream", "formatter": log_format}},
+        "handlers": {"errors": {"()": "api.cli.serving.server_log.ErrorStream", "formatter": log_format}},
         "loggers": {
             "governance": {"handlers": ["errors"], "level": "INFO", "propagate": False},
             "uvicorn": {"handlers": ["errors"], "level": "WARNING", "propagate": False},

@@ -13,7 +13,7 @@ from typing import Final
 
 from api.settings import Settings
 
-PACKAGE: Final = Path(__file__).parent.parent
+PACKAGE: Final = Path(__file__).parents[2]
 FOLDER: Final = "policies.d"
 
 
