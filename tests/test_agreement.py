@@ -16,16 +16,15 @@ from hypothesis import example, given, note, settings
 from hypothesis import strategies as st
 
 from engine.conditions.operators import OPERATORS
-from engine.errors import ConditionError
 from engine.matching import index, lookups, matcher, multi_search, selectivity
 from engine.matching.decision import decide
-from engine.matching.matcher import CompiledPolicy
 from engine.matching.ruleset import Ruleset
 from engine.model import ACTIONS, STRENGTH, After, Condition, Policy, ToolCall, ToolDeclaration, ToolSet
 from tests.bench.near_misses import NearMisses
 from tests.bench.workload import Company
 from tests.engine.fields.test_required_literals import patterns
 from tests.harness.effort import examples
+from tests.harness.values import compiles
 
 
 def often(share: float) -> settings:
@@ -220,14 +219,6 @@ TOOLS = (
         ),
     ),
 )
-
-
-def compiles(policy: Policy) -> bool:
-    try:
-        CompiledPolicy.of(policy)
-    except ConditionError:
-        return False
-    return True
 
 
 policies = st.builds(

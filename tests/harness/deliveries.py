@@ -138,6 +138,10 @@ class Bench:
         return await self.store.read(read)
 
 
+def all_are(*statuses: str) -> Callable[[list[dict[str, Any]]], bool]:
+    return lambda found: bool(found) and all(record["status"] in statuses for record in found)
+
+
 def asked(
     transaction: Transaction,
     approval_id: str,

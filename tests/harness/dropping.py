@@ -23,9 +23,10 @@ async def signed(service: Service) -> None:
     await service.context.writer.write(Checkpointer(service.context.audit_key).sign)
 
 
-async def changed(service: Service, statement: str) -> None:
+async def changed(service: Service, *statements: str) -> None:
     """What somebody does who has the database open."""
-    await service.context.writer.write(lambda transaction: transaction.store.rows_changed(statement))
+    for statement in statements:
+        await service.context.writer.write(lambda transaction, s=statement: transaction.store.rows_changed(s))
 
 
 def retention_of(service: Service, days: int = DAYS) -> RecordRetention:

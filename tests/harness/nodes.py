@@ -18,7 +18,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -185,6 +185,13 @@ class Node(Process):
     def call(self, number: int | str, tool: str = "pay", key: str = KEY, **changes: Any) -> httpx.Response:
         """Report a tool call."""
         return self.http.post("/v1/events", json=called(number, tool, **changes), headers={"X-API-Key": key})
+
+
+def wait_for(met: Callable[[], bool], node: Node) -> None:
+    deadline = time.monotonic() + 90  # cleaning is tried again after a minute
+    while not met():
+        assert time.monotonic() < deadline and node.process.poll() is None, node.log
+        time.sleep(0.02)
 
 
 def called(number: int | str, tool: str = "pay", run: str = "run-1", **payload: Any) -> dict[str, Any]:

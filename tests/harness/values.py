@@ -6,6 +6,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from engine.errors import ConditionError
+from engine.matching.matcher import CompiledPolicy
+from engine.model import Policy
+
 WORDS = (
     "a",
     "b",
@@ -125,3 +129,11 @@ def condition_values(operator: str) -> st.SearchStrategy[Any]:
     return st.one_of(
         st.sampled_from(NUMBERS), st.integers(-(10**20), 10**20), st.floats(-1e300, 1e300, allow_nan=False)
     )
+
+
+def compiles(policy: Policy) -> bool:
+    try:
+        CompiledPolicy.of(policy)
+    except ConditionError:
+        return False
+    return True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -18,7 +17,7 @@ from api.database.partitions.catalog import RECORDS, partitions
 from api.database.partitions.upkeep import Partitions, midnight
 from tests.harness.application import PASSWORD, Clock, Service
 from tests.harness.dropping import DAY, signed
-from tests.harness.nodes import Node, nodes
+from tests.harness.nodes import Node, nodes, wait_for
 from tests.harness.partitions import divide_records_since
 from tests.harness.postgres import Postgres
 from tests.harness.watching import look
@@ -63,13 +62,6 @@ def admin(node: Node) -> dict[str, str]:
     answer = node.http.post("/auth/login", json={"email": "admin@acme.example", "password": PASSWORD})
     assert answer.status_code == 200, answer.text
     return {"Authorization": f"Bearer {answer.json()['accessToken']}"}
-
-
-def wait_for(met: Callable[[], bool], node: Node) -> None:
-    deadline = time.monotonic() + 90  # cleaning is tried again after a minute
-    while not met():
-        assert time.monotonic() < deadline and node.process.poll() is None, node.log
-        time.sleep(0.02)
 
 
 @pytest.mark.slow

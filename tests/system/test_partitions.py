@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -15,7 +14,7 @@ from api.clock import DAY
 from api.database.connection import Database
 from api.database.partitions.catalog import EVENTS, partitions
 from api.database.partitions.upkeep import Partitions, midnight
-from tests.harness.nodes import Node, nodes
+from tests.harness.nodes import nodes, wait_for
 from tests.harness.partitions import divide_since, held, loose_ids
 from tests.harness.postgres import Postgres
 
@@ -45,13 +44,6 @@ def filled(store: Database, now: float) -> None:
         at = midnight(now, day - 4)
         store.rows_changed(_EVENTS, (at, first + 1, first + OLD // 3))
     store.rows_changed(_IDS)
-
-
-def wait_for(met: Callable[[], bool], node: Node) -> None:
-    deadline = time.monotonic() + 90  # cleaning is tried again after a minute
-    while not met():
-        assert time.monotonic() < deadline and node.process.poll() is None, node.log
-        time.sleep(0.02)
 
 
 def test_a_node_is_killed_while_it_drops_and_four_go_on(tmp_path: Path, postgres: Postgres) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.audit.test_verification import changed, serving, verified
+from tests.api.audit.test_verification import serving
+from tests.harness.dropping import changed, verified
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,9 @@ from api.audit import checkpointer, checkpoints
 from api.audit.checkpoints import Checkpointer
 from api.audit.installation_key import InstallationKey
 from api.audit.mark import AuditMark
-from tests.api.audit.test_verification import changed, serving, verified
+from tests.api.audit.test_verification import serving
 from tests.harness.application import Service
+from tests.harness.dropping import changed, verified
 
 
 async def test_a_clock_that_was_ahead_does_not_hold_up_the_signing(

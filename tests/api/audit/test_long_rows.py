@@ -12,6 +12,7 @@ from api.audit import calls_and_events
 from api.audit.calls_and_events import digest_of_calls
 from api.audit.verification import verify
 from tests.harness.application import Service
+from tests.harness.dropping import changed
 
 LONG = 100_000
 MOST = 5 * LONG
@@ -28,10 +29,6 @@ async def verified(service: Service) -> tuple[dict[str, Any], int]:
         return found, tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-
-
-async def changed(service: Service, statement: str) -> None:
-    await service.context.writer.write(lambda transaction: transaction.store.rows_changed(statement))
 
 
 async def test_verifying_needs_little_memory(

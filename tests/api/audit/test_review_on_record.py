@@ -10,8 +10,8 @@ import pytest
 from api.caller import Caller
 from api.store.review import changes
 from api.store.review.changes import NewChange
-from tests.api.audit.test_verification import changed, signed, verified
 from tests.harness.application import Service
+from tests.harness.dropping import changed, signed, verified
 
 HOLD = {
     "name": "Hold payments",

@@ -15,13 +15,14 @@ import pytest
 from api.audit import rekey
 from api.audit.checkpoints import Checkpointer, KeyDiffers
 from api.audit.installation_key import InstallationKey, installation_key
-from api.audit.verification import Expectation, verify
+from api.audit.verification import Expectation
 from api.bootstrap import prepare
 from api.database import audit_chain
 from api.database.transaction import Transaction
 from api.settings import SettingsError, load
 from api.store.notifications import channels
 from tests.harness.application import Service, settings_for
+from tests.harness.dropping import changed, signed, verified
 
 AT = "2026-01-31T09:30:00Z"
 POLICIES = [
@@ -70,22 +71,6 @@ async def serving(folder: Path, live: bool = False) -> AsyncIterator[Service]:
 
 def _wanted(wanted: dict[str, Any]) -> dict[str, Any]:
     return {"organisation_id": "default", "wanted": wanted, "actor": "admin@acme.example"}
-
-
-async def signed(service: Service) -> None:
-    service.clock.advance(2)
-    await service.context.writer.write(Checkpointer(service.context.audit_key).sign)
-
-
-async def changed(service: Service, *statements: str) -> None:
-    for statement in statements:
-        await service.context.writer.write(lambda transaction, s=statement: transaction.store.rows_changed(s))
-
-
-async def verified(service: Service, **how: Any) -> dict[str, Any]:
-    context = service.context
-    how.setdefault("trusted", (context.audit_key.public,))
-    return await context.store.read(lambda: verify(context.store, "default", **how))
 
 
 async def test_what_is_untouched_is_valid_and_what_is_newer_is_unsigned(tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from api.audit.verification import verify
-from tests.api.audit.test_verification import POLICIES, changed, signed, verified
+from tests.api.audit.test_verification import POLICIES
 from tests.harness.application import Service
+from tests.harness.dropping import changed, signed, verified
 
 SETTINGS = {"settings": {"changes": {"approvers": 2}}}
 RULE = {"algorithm": "HS256", "key": "a secret of 32 bytes or more, as RFC 7518 asks"}

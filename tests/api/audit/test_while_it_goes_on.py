@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from api.database import audit_chain
-from tests.api.audit.test_verification import POLICIES, changed, signed, verified
+from tests.api.audit.test_verification import POLICIES
 from tests.harness.application import Service
+from tests.harness.dropping import changed, signed, verified
 
 
 def call(number: int) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from api.database.transaction import Transaction
 from api.store import approvals
 from api.store.notifications import channels, notices
 from api.webhooks.worker import Limits
-from tests.harness.deliveries import Bench, bench, run
+from tests.harness.deliveries import Bench, all_are, bench, run
 from tests.harness.receiver import Answer, Receiver
 
 QUICK = Limits(sweep=0.1)
@@ -28,10 +28,6 @@ class Ahead:
 
 def chat(*events: str, **more: Any) -> dict[str, Any]:
     return {"type": "slack", "secret": "hook", "events": list(events or ("approval.requested",))} | more
-
-
-def all_are(*statuses: str):  # type: ignore[no-untyped-def]
-    return lambda found: bool(found) and all(record["status"] in statuses for record in found)
 
 
 async def told(b: Bench, approval_id: str) -> list[tuple[str, str, str]]:

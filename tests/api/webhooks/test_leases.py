@@ -12,12 +12,8 @@ from api.database.models import Delivery, Webhook
 from api.store import deliveries, webhooks
 from api.webhooks.presence import Presence
 from api.webhooks.worker import Limits
-from tests.harness.deliveries import bench, run
+from tests.harness.deliveries import all_are, bench, run
 from tests.harness.receiver import Answer, Receiver
-
-
-def all_are(*statuses: str):  # type: ignore[no-untyped-def]
-    return lambda found: bool(found) and all(record["status"] in statuses for record in found)
 
 
 def test_a_lease_that_ran_out_is_taken_over(database_url: str) -> None:

@@ -16,12 +16,8 @@ from api.store import deliveries, webhooks
 from api.webhooks import signing
 from api.webhooks.presence import Presence
 from api.webhooks.worker import Limits
-from tests.harness.deliveries import SECRET, Bench, bench, run
+from tests.harness.deliveries import SECRET, Bench, all_are, bench, run
 from tests.harness.receiver import Answer, Received, Receiver
-
-
-def all_are(*statuses: str):  # type: ignore[no-untyped-def]
-    return lambda found: bool(found) and all(record["status"] in statuses for record in found)
 
 
 def test_an_event_arrives_signed_and_the_record_says_so(database_url: str) -> None:

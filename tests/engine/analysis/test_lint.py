@@ -39,6 +39,7 @@ from engine.model import (
 from tests.engine.fields.test_required_literals import patterns
 from tests.harness import case_files, places
 from tests.harness.effort import examples
+from tests.harness.values import compiles
 from tests.test_agreement import EXPRESSIONS
 
 CASES = sorted((places.CASES / "lint").glob("*.yaml"))
@@ -189,14 +190,6 @@ conditions = st.one_of(
         lambda text: Condition(expression=text)
     ),
 ).filter(valid)
-
-
-def compiles(policy: Policy) -> bool:
-    try:
-        CompiledPolicy.of(policy)
-    except ConditionError:
-        return False
-    return True
 
 
 policies = st.builds(
