@@ -25,10 +25,11 @@ from api.webhooks.worker import DeliveryWorker, Limits
 T = TypeVar("T")
 FRONTEND = "https://console.example"
 SECRET = signing.secret_of(b"0" * 32)
+SECONDS = 60
 
 
-def run(work: Coroutine[Any, Any, T], seconds: float = 60) -> T:
-    return asyncio.run(asyncio.wait_for(work, seconds))
+def run(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(asyncio.wait_for(work, SECONDS))
 
 
 class Bench:
@@ -173,6 +174,7 @@ async def bench(
     clock: Clock = system_clock,
     mailer: Callable[[Sender], Mailer] | None = None,
     start: bool = True,
+    seconds: float | None = SECONDS,
 ) -> AsyncIterator[Bench]:
     store = Database(url)
     store.migrate()
@@ -197,7 +199,8 @@ async def bench(
     if start:
         worker.start()
     try:
-        yield Bench(store, writer, outbox, worker)
+        async with asyncio.timeout(seconds):
+            yield Bench(store, writer, outbox, worker)
     finally:
         await worker.close()
         await asyncio.to_thread(writer.close)

@@ -22,7 +22,8 @@ LEASE = 1.0
 
 async def main(url: str, place: str, first: int) -> None:
     limits = Limits(lease=LEASE, sweep=0.2)
-    async with bench(url, allow=[place], delays=(0.0, 0.1) * 20, limits=limits) as b:
+    delays = (0.0, 0.1) * 20
+    async with bench(url, allow=[place], delays=delays, limits=limits, seconds=None) as b:
         if first < 0:
             while await b.store.read(lambda: Delivery.select().where(Delivery.status == "pending").count()):
                 await asyncio.sleep(0.05)

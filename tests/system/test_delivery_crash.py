@@ -124,8 +124,10 @@ async def delivered_notices(url: str) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.postgres
-def test_a_database_that_goes_away_delays_deliveries_only(postgres: Postgres, postgres_url: str) -> None:
-    async def work(receiver: Receiver) -> None:
+async def test_a_database_that_goes_away_delays_deliveries_only(
+    postgres: Postgres, postgres_url: str
+) -> None:
+    with Receiver([Answer(delay=0.3)]) as receiver:
         limits = Limits(lease=2, sweep=0.2)
         async with bench(postgres_url, allow=[receiver.place], limits=limits) as b:
             webhook_id = await b.add(receiver.url)
@@ -142,6 +144,3 @@ def test_a_database_that_goes_away_delays_deliveries_only(postgres: Postgres, po
             )
             assert len(found) == 3
             assert {request.id for request in receiver.requests} == {record["deliveryId"] for record in found}
-
-    with Receiver([Answer(delay=0.3)]) as receiver:
-        run(work(receiver))

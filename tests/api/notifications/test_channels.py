@@ -10,7 +10,7 @@ from api.database.transaction import Transaction
 from api.store import approvals
 from api.store.notifications import channels, notices
 from api.webhooks.worker import Limits
-from tests.harness.deliveries import Bench, all_are, bench, run
+from tests.harness.deliveries import Bench, all_are, bench
 from tests.harness.receiver import Answer, Receiver
 
 QUICK = Limits(sweep=0.1)
@@ -35,8 +35,8 @@ async def told(b: Bench, approval_id: str) -> list[tuple[str, str, str]]:
     return [(each["channel"], each["event"], each["state"]) for each in found.get(approval_id, [])]
 
 
-def test_an_approval_is_told_and_the_record_says_so(database_url: str) -> None:
-    async def work(receiver: Receiver) -> None:
+async def test_an_approval_is_told_and_the_record_says_so(database_url: str) -> None:
+    with Receiver() as receiver:
         async with bench(database_url, allow=[receiver.place]) as b:
             await b.channels({"hook": receiver.url}, reviewers=chat())
             await b.ask("apr_1", reason="pays 7 EUR to <!channel>")
@@ -49,14 +49,10 @@ def test_an_approval_is_told_and_the_record_says_so(database_url: str) -> None:
         (said,) = [block for block in request.json["blocks"][1:] if block["text"]["type"] == "plain_text"]
         assert said["text"]["text"].startswith("mailer wants to call pay: pays 7 EUR to <!channel>.")
 
-    with Receiver() as receiver:
-        run(work(receiver))
 
-
-def test_a_page_for_people_is_no_receipt(database_url: str) -> None:
+async def test_a_page_for_people_is_no_receipt(database_url: str) -> None:
     """What a login answers, with 200, or the address that a browser shows of a chat."""
-
-    async def work(receiver: Receiver) -> None:
+    with Receiver([Answer(body=b"\n<!DOCTYPE html><title>Sign in</title>")]) as receiver:
         async with bench(database_url, allow=[receiver.place], delays=(0,)) as b:
             await b.channels({"hook": receiver.url}, reviewers=chat())
             await b.ask("apr_1")
@@ -64,14 +60,10 @@ def test_a_page_for_people_is_no_receipt(database_url: str) -> None:
             assert "address of an incoming webhook" in record["attempts"][0]["error"]
             assert await b.store.read(notices.count_unreached, b.store) == 1
 
-    with Receiver([Answer(body=b"\n<!DOCTYPE html><title>Sign in</title>")]) as receiver:
-        run(work(receiver))
 
-
-def test_what_comes_soon_after_a_message_goes_out_together(database_url: str) -> None:
+async def test_what_comes_soon_after_a_message_goes_out_together(database_url: str) -> None:
     clock = Ahead()
-
-    async def work(receiver: Receiver) -> None:
+    with Receiver() as receiver:
         async with bench(database_url, allow=[receiver.place], clock=clock, limits=QUICK) as b:
             await b.channels({"hook": receiver.url}, reviewers=chat(groupSeconds=600))
             await b.ask("apr_1")
@@ -87,14 +79,10 @@ def test_what_comes_soon_after_a_message_goes_out_together(database_url: str) ->
             "4 approvals wait",
         ]
 
-    with Receiver() as receiver:
-        run(work(receiver))
 
-
-def test_a_message_of_a_time_to_come_holds_up_no_notice(database_url: str) -> None:
+async def test_a_message_of_a_time_to_come_holds_up_no_notice(database_url: str) -> None:
     clock = Ahead()
-
-    async def work(receiver: Receiver) -> None:
+    with Receiver() as receiver:
         async with bench(database_url, allow=[receiver.place], clock=clock, limits=QUICK) as b:
             await b.channels({"hook": receiver.url}, reviewers=chat(groupSeconds=600))
             clock.by += 10 * 86_400
@@ -104,12 +92,9 @@ def test_a_message_of_a_time_to_come_holds_up_no_notice(database_url: str) -> No
             await b.ask("apr_2")
             await b.notices("reviewers", all_are("delivered"))
 
+
+async def test_a_flood_is_told_in_few_messages(database_url: str) -> None:
     with Receiver() as receiver:
-        run(work(receiver))
-
-
-def test_a_flood_is_told_in_few_messages(database_url: str) -> None:
-    async def work(receiver: Receiver) -> None:
         async with bench(database_url, allow=[receiver.place], limits=QUICK, start=False) as b:
             await b.channels({"hook": receiver.url}, ops=chat("agent.halted", groupSeconds=3600))
             halt = {"scope": "all", "createdBy": "admin@localhost", "createdAt": "2026-01-31T09:30:00Z"}
@@ -124,12 +109,9 @@ def test_a_flood_is_told_in_few_messages(database_url: str) -> None:
         texts = [request.json["text"] for request in receiver.requests]
         assert texts == [f"{notices.MOST_AT_ONCE} notices", "20 notices"]
 
+
+async def test_calls_that_an_agent_has_blocked_without_end_are_told_now_and_then(database_url: str) -> None:
     with Receiver() as receiver:
-        run(work(receiver))
-
-
-def test_calls_that_an_agent_has_blocked_without_end_are_told_now_and_then(database_url: str) -> None:
-    async def work(receiver: Receiver) -> None:
         async with bench(database_url, allow=[receiver.place], limits=QUICK, start=False) as b:
             events = ("tool.blocked", "approval.requested")
             await b.channels({"hook": receiver.url}, ops=chat(*events, groupSeconds=2))
@@ -148,14 +130,10 @@ def test_calls_that_an_agent_has_blocked_without_end_are_told_now_and_then(datab
         assert second.at - first.at > 1.9
         assert "mailer wants to call pay" in second.json["blocks"][1]["text"]["text"]  # not behind the rest
 
-    with Receiver() as receiver:
-        run(work(receiver))
 
-
-def test_reminders_of_approvals_do_not_wait_behind_blocked_calls(database_url: str) -> None:
+async def test_reminders_of_approvals_do_not_wait_behind_blocked_calls(database_url: str) -> None:
     clock = Ahead()
-
-    async def work(receiver: Receiver) -> None:
+    with Receiver() as receiver:
         async with bench(database_url, allow=[receiver.place], clock=clock, limits=QUICK, start=False) as b:
             events = ("tool.blocked", "approval.expiring")
             await b.channels({"hook": receiver.url}, ops=chat(*events, groupSeconds=60))
@@ -177,26 +155,19 @@ def test_reminders_of_approvals_do_not_wait_behind_blocked_calls(database_url: s
                 assert len(receiver.requests) == 1 and time.monotonic() < deadline
                 await asyncio.sleep(0.02)
 
-    with Receiver() as receiver:
-        run(work(receiver))
 
-
-def test_a_failure_is_tried_again_before_the_quiet_time_is_over(database_url: str) -> None:
-    async def work(receiver: Receiver) -> None:
+async def test_a_failure_is_tried_again_before_the_quiet_time_is_over(database_url: str) -> None:
+    with Receiver([Answer(500), Answer(200)]) as receiver:
         async with bench(database_url, allow=[receiver.place], limits=QUICK) as b:
             await b.channels({"hook": receiver.url}, reviewers=chat(groupSeconds=3600))
             await b.ask("apr_1")
             (record,) = await b.notices("reviewers", all_are("delivered"))
             assert [each["responseStatus"] for each in record["attempts"]] == [500, 200]
 
-    with Receiver([Answer(500), Answer(200)]) as receiver:
-        run(work(receiver))
 
-
-def test_an_approval_that_ended_is_not_told(database_url: str) -> None:
+async def test_an_approval_that_ended_is_not_told(database_url: str) -> None:
     clock = Ahead()
-
-    async def work(receiver: Receiver) -> None:
+    with Receiver() as receiver:
         async with bench(database_url, allow=[receiver.place], clock=clock, limits=QUICK) as b:
             await b.channels(
                 {"hook": receiver.url}, boss=chat("approval.unseen", "approval.expiring", unseenMinutes=15)
@@ -213,14 +184,10 @@ def test_an_approval_that_ended_is_not_told(database_url: str) -> None:
             ]
         assert receiver.requests == []
 
-    with Receiver() as receiver:
-        run(work(receiver))
 
-
-def test_what_nobody_has_seen_goes_on_to_others(database_url: str) -> None:
+async def test_what_nobody_has_seen_goes_on_to_others(database_url: str) -> None:
     clock = Ahead()
-
-    async def work(receiver: Receiver) -> None:
+    with Receiver() as receiver:
         async with bench(database_url, allow=[receiver.place], clock=clock, limits=QUICK) as b:
             await b.channels({"hook": receiver.url}, boss=chat("approval.unseen", unseenMinutes=15))
             await b.ask("apr_seen")
@@ -239,14 +206,10 @@ def test_what_nobody_has_seen_goes_on_to_others(database_url: str) -> None:
         (request,) = receiver.requests
         assert request.json["text"] == "Nobody has looked at an approval: pay"
 
-    with Receiver() as receiver:
-        run(work(receiver))
 
-
-def test_an_end_is_announced_before_it_comes(database_url: str) -> None:
+async def test_an_end_is_announced_before_it_comes(database_url: str) -> None:
     clock = Ahead()
-
-    async def work(receiver: Receiver) -> None:
+    with Receiver() as receiver:
         async with bench(database_url, allow=[receiver.place], clock=clock, limits=QUICK) as b:
             await b.channels({"hook": receiver.url}, boss=chat("approval.expiring", expiringMinutes=10))
             await b.ask("apr_1", expires_at=clock() + 3600)
@@ -255,12 +218,9 @@ def test_an_end_is_announced_before_it_comes(database_url: str) -> None:
             (record,) = await b.notices("boss", all_are("delivered"))
             assert record["approvalId"] == "apr_1"
 
-    with Receiver() as receiver:
-        run(work(receiver))
 
-
-def test_a_channel_that_fails_is_told_as_such_and_never_switched_off(database_url: str) -> None:
-    async def work(receiver: Receiver) -> None:
+async def test_a_channel_that_fails_is_told_as_such_and_never_switched_off(database_url: str) -> None:
+    with Receiver([Answer(410), Answer(200)]) as receiver:
         async with bench(database_url, allow=[receiver.place], limits=QUICK) as b:
             await b.channels({"hook": receiver.url}, ops=chat(groupSeconds=0), dumb=chat(secret="none"))
             await b.ask("apr_1")
@@ -275,12 +235,9 @@ def test_a_channel_that_fails_is_told_as_such_and_never_switched_off(database_ur
             await b.notices("ops", lambda found: len(found) == 2 and found[1]["status"] == "delivered")
             assert await b.store.read(notices.count_unreached, b.store) == 1
 
-    with Receiver([Answer(410), Answer(200)]) as receiver:
-        run(work(receiver))
 
-
-def test_a_test_goes_out_at_once(database_url: str) -> None:
-    async def work(receiver: Receiver) -> None:
+async def test_a_test_goes_out_at_once(database_url: str) -> None:
+    with Receiver() as receiver:
         async with bench(database_url, allow=[receiver.place]) as b:
             await b.channels({"hook": receiver.url}, ops=chat(groupSeconds=3600))
             await b.ask("apr_1")
@@ -289,12 +246,9 @@ def test_a_test_goes_out_at_once(database_url: str) -> None:
             await b.notices("ops", lambda found: len(found) == 2 and all_are("delivered")(found))
         assert receiver.requests[1].json["text"] == "Test"
 
+
+async def test_a_test_delays_no_notice(database_url: str) -> None:
     with Receiver() as receiver:
-        run(work(receiver))
-
-
-def test_a_test_delays_no_notice(database_url: str) -> None:
-    async def work(receiver: Receiver) -> None:
         async with bench(database_url, allow=[receiver.place]) as b:
             await b.channels({"hook": receiver.url}, reviewers=chat(groupSeconds=3600))
             await b.writer.write(lambda transaction: notices.test(transaction, "default", "reviewers"))
@@ -302,28 +256,20 @@ def test_a_test_delays_no_notice(database_url: str) -> None:
             await b.ask("apr_1")
             await b.notices("reviewers", lambda found: len(found) == 2 and all_are("delivered")(found))
 
+
+async def test_a_channel_that_goes_ends_what_it_had_to_send(database_url: str) -> None:
+    async with bench(database_url, start=False) as b:
+        await b.channels({"hook": "https://hooks.example.com/x"}, ops=chat(), boss=chat("approval.unseen"))
+        await b.ask("apr_1")
+        await b.channels(boss=chat("approval.unseen", unseenMinutes=5))
+        assert await told(b, "apr_1") == [("boss", "approval.unseen", "pending")]
+        assert await b.store.read(notices.listed, "default", "ops", 10, None) is None
+        ((record, _),) = await b.store.read(channels.listed, "default")
+        assert record["settings"]["unseenMinutes"] == 5
+
+
+async def test_channels_tell_nothing_of_other_organisations(database_url: str) -> None:
     with Receiver() as receiver:
-        run(work(receiver))
-
-
-def test_a_channel_that_goes_ends_what_it_had_to_send(database_url: str) -> None:
-    async def work() -> None:
-        async with bench(database_url, start=False) as b:
-            await b.channels(
-                {"hook": "https://hooks.example.com/x"}, ops=chat(), boss=chat("approval.unseen")
-            )
-            await b.ask("apr_1")
-            await b.channels(boss=chat("approval.unseen", unseenMinutes=5))
-            assert await told(b, "apr_1") == [("boss", "approval.unseen", "pending")]
-            assert await b.store.read(notices.listed, "default", "ops", 10, None) is None
-            ((record, _),) = await b.store.read(channels.listed, "default")
-            assert record["settings"]["unseenMinutes"] == 5
-
-    run(work())
-
-
-def test_channels_tell_nothing_of_other_organisations(database_url: str) -> None:
-    async def work(receiver: Receiver) -> None:
         async with bench(database_url, allow=[receiver.place], limits=QUICK) as b:
             secret = {"hook": receiver.url}
             await b.channels(secret, ops=chat())
@@ -340,6 +286,3 @@ def test_channels_tell_nothing_of_other_organisations(database_url: str) -> None
             ((_, channel),) = await b.store.read(channels.listed, "other")
             assert channel.secret is None
         assert len(receiver.requests) == 1
-
-    with Receiver() as receiver:
-        run(work(receiver))

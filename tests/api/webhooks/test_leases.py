@@ -16,8 +16,8 @@ from tests.harness.deliveries import all_are, bench, run
 from tests.harness.receiver import Answer, Receiver
 
 
-def test_a_lease_that_ran_out_is_taken_over(database_url: str) -> None:
-    async def work(receiver: Receiver) -> None:
+async def test_a_lease_that_ran_out_is_taken_over(database_url: str) -> None:
+    with Receiver() as receiver:
         # Somebody else sends too, so the start does not take every lease for a dead one's.
         store = Database(database_url)
         other = Presence(store)
@@ -40,44 +40,38 @@ def test_a_lease_that_ran_out_is_taken_over(database_url: str) -> None:
             assert record["deliveryId"] == claimed.delivery_id == receiver.requests[0].id
         other.leave()
 
-    with Receiver() as receiver:
-        run(work(receiver))
+
+async def test_a_late_outcome_of_a_lost_lease_moves_nothing(database_url: str) -> None:
+    async with bench(database_url, start=False) as b:
+        webhook_id = await b.add("https://example.com/")
+        await b.notify()
+
+        def claim(transaction, lease):  # type: ignore[no-untyped-def]
+            return deliveries.claim(transaction, webhook_id, 5, lease)[0]
+
+        def record(claimed, delivered):  # type: ignore[no-untyped-def]
+            outcome = deliveries.Outcome(
+                claimed, time.time(), 200 if delivered else 500, "", None, 1, delivered, False, None
+            )
+            return lambda transaction: deliveries.record(transaction, [outcome], 1e9)
+
+        (first,) = await b.writer.write(lambda transaction: claim(transaction, -1.0))
+        (second,) = await b.writer.write(lambda transaction: claim(transaction, 60.0))
+        assert first.delivery_no == second.delivery_no
+        assert await b.writer.write(lambda transaction: claim(transaction, 60.0)) == []
+        await b.writer.write(record(first, False))
+        (now,) = await b.deliveries(webhook_id)
+        assert now["status"] == "pending" and len(now["attempts"]) == 1
+        await b.writer.write(record(first, True))
+        (now,) = await b.deliveries(webhook_id)
+        assert now["status"] == "delivered", "a receipt counts, whoever heard it"
+        await b.writer.write(record(second, False))
+        (now,) = await b.deliveries(webhook_id)
+        assert now["status"] == "delivered" and len(now["attempts"]) == 3
 
 
-def test_a_late_outcome_of_a_lost_lease_moves_nothing(database_url: str) -> None:
-    async def work() -> None:
-        async with bench(database_url, start=False) as b:
-            webhook_id = await b.add("https://example.com/")
-            await b.notify()
-
-            def claim(transaction, lease):  # type: ignore[no-untyped-def]
-                return deliveries.claim(transaction, webhook_id, 5, lease)[0]
-
-            def record(claimed, delivered):  # type: ignore[no-untyped-def]
-                outcome = deliveries.Outcome(
-                    claimed, time.time(), 200 if delivered else 500, "", None, 1, delivered, False, None
-                )
-                return lambda transaction: deliveries.record(transaction, [outcome], 1e9)
-
-            (first,) = await b.writer.write(lambda transaction: claim(transaction, -1.0))
-            (second,) = await b.writer.write(lambda transaction: claim(transaction, 60.0))
-            assert first.delivery_no == second.delivery_no
-            assert await b.writer.write(lambda transaction: claim(transaction, 60.0)) == []
-            await b.writer.write(record(first, False))
-            (now,) = await b.deliveries(webhook_id)
-            assert now["status"] == "pending" and len(now["attempts"]) == 1
-            await b.writer.write(record(first, True))
-            (now,) = await b.deliveries(webhook_id)
-            assert now["status"] == "delivered", "a receipt counts, whoever heard it"
-            await b.writer.write(record(second, False))
-            (now,) = await b.deliveries(webhook_id)
-            assert now["status"] == "delivered" and len(now["attempts"]) == 3
-
-    run(work())
-
-
-def test_a_process_that_stops_gives_its_leases_back(database_url: str) -> None:
-    async def work(receiver: Receiver) -> None:
+async def test_a_process_that_stops_gives_its_leases_back(database_url: str) -> None:
+    with Receiver([Answer(delay=30)]) as receiver:
         async with bench(database_url, allow=[receiver.place], limits=Limits(closing=0.1)) as b:
             webhook_id = await b.add(receiver.url)
             await b.notify()
@@ -86,9 +80,6 @@ def test_a_process_that_stops_gives_its_leases_back(database_url: str) -> None:
         async with bench(database_url, allow=[receiver.place]) as b:
             (record,) = await b.until(webhook_id, all_are("delivered"), 5)
             assert {request.id for request in receiver.requests} == {record["deliveryId"]}
-
-    with Receiver([Answer(delay=30)]) as receiver:
-        run(work(receiver))
 
 
 @pytest.mark.parametrize("ends", ["fails", "dies"])
@@ -123,94 +114,79 @@ def test_what_was_begun_while_the_clock_was_ahead_goes_out(database_url: str, en
         run(work(receiver))
 
 
-def test_disabling_and_deleting_end_what_is_pending(database_url: str) -> None:
-    async def work() -> None:
-        async with bench(database_url, delays=(60,)) as b:
-            disabled = await b.add("https://example.com/")
-            deleted = await b.add("https://example.com/")
-            await b.notify()
-            await b.change(disabled, enabled=False)
-            (record,) = await b.deliveries(disabled)
-            assert record["status"] == "failed" and record["nextAttemptAt"] is None
-            assert await b.writer.write(
-                lambda transaction: webhooks.remove(transaction, "default", deleted, "admin@localhost")
-            )
-            left = await b.store.read(lambda: Delivery.select().where(Delivery.status == "pending").count())
-            assert left == 0
-
-    run(work())
+async def test_disabling_and_deleting_end_what_is_pending(database_url: str) -> None:
+    async with bench(database_url, delays=(60,)) as b:
+        disabled = await b.add("https://example.com/")
+        deleted = await b.add("https://example.com/")
+        await b.notify()
+        await b.change(disabled, enabled=False)
+        (record,) = await b.deliveries(disabled)
+        assert record["status"] == "failed" and record["nextAttemptAt"] is None
+        assert await b.writer.write(
+            lambda transaction: webhooks.remove(transaction, "default", deleted, "admin@localhost")
+        )
+        left = await b.store.read(lambda: Delivery.select().where(Delivery.status == "pending").count())
+        assert left == 0
 
 
-def test_a_row_made_beside_the_deletion_of_its_webhook_is_ended(database_url: str) -> None:
-    async def work() -> None:
-        async with bench(database_url) as b:
-            webhook_id = await b.add("https://example.com/")
+async def test_a_row_made_beside_the_deletion_of_its_webhook_is_ended(database_url: str) -> None:
+    async with bench(database_url) as b:
+        webhook_id = await b.add("https://example.com/")
 
-            def both(transaction):  # type: ignore[no-untyped-def]
-                transaction.notify("default", "tool.blocked", {})
-                webhooks.remove(transaction, "default", webhook_id, "admin@localhost")
+        def both(transaction):  # type: ignore[no-untyped-def]
+            transaction.notify("default", "tool.blocked", {})
+            webhooks.remove(transaction, "default", webhook_id, "admin@localhost")
 
-            await b.writer.write(both)
-            for _ in range(100):
-                statuses = await b.store.read(lambda: [row.status for row in Delivery.select()])
-                if statuses == ["failed"]:
-                    return
-                await asyncio.sleep(0.02)
-            raise AssertionError(statuses)
-
-    run(work())
+        await b.writer.write(both)
+        for _ in range(100):
+            statuses = await b.store.read(lambda: [row.status for row in Delivery.select()])
+            if statuses == ["failed"]:
+                return
+            await asyncio.sleep(0.02)
+        raise AssertionError(statuses)
 
 
-def test_an_event_goes_only_to_those_subscribed_in_its_organisation(database_url: str) -> None:
-    async def work() -> None:
-        async with bench(database_url, start=False) as b:
-            blocked = await b.add("https://example.com/1", "tool.blocked", "run.failed")
-            failed = await b.add("https://example.com/2", "run.failed")
-            other = await b.add("https://example.com/3", "tool.blocked", organisation="other")
-            await b.notify()
-            await b.notify(event="run.failed")
-            await b.notify(event="run.completed")
-            rows = await b.store.read(lambda: list(Delivery.select().order_by(Delivery.delivery_no).dicts()))
-            assert [(row["webhook_id"], row["event"]) for row in rows] == [
-                (blocked, "tool.blocked"),
-                (blocked, "run.failed"),
-                (failed, "run.failed"),
-            ]
-            assert other not in {row["webhook_id"] for row in rows}
-
-    run(work())
+async def test_an_event_goes_only_to_those_subscribed_in_its_organisation(database_url: str) -> None:
+    async with bench(database_url, start=False) as b:
+        blocked = await b.add("https://example.com/1", "tool.blocked", "run.failed")
+        failed = await b.add("https://example.com/2", "run.failed")
+        other = await b.add("https://example.com/3", "tool.blocked", organisation="other")
+        await b.notify()
+        await b.notify(event="run.failed")
+        await b.notify(event="run.completed")
+        rows = await b.store.read(lambda: list(Delivery.select().order_by(Delivery.delivery_no).dicts()))
+        assert [(row["webhook_id"], row["event"]) for row in rows] == [
+            (blocked, "tool.blocked"),
+            (blocked, "run.failed"),
+            (failed, "run.failed"),
+        ]
+        assert other not in {row["webhook_id"] for row in rows}
 
 
-def test_changes_of_subscriptions_count_from_the_next_transaction_on(database_url: str) -> None:
-    async def work() -> None:
-        async with bench(database_url, start=False) as b:
-            webhook_id = await b.add("https://example.com/")
+async def test_changes_of_subscriptions_count_from_the_next_transaction_on(database_url: str) -> None:
+    async with bench(database_url, start=False) as b:
+        webhook_id = await b.add("https://example.com/")
 
-            def rolled_back(transaction):  # type: ignore[no-untyped-def]
-                webhooks.change(transaction, "default", webhook_id, {"events": ["run.failed"]}, "a")
-                raise ValueError
+        def rolled_back(transaction):  # type: ignore[no-untyped-def]
+            webhooks.change(transaction, "default", webhook_id, {"events": ["run.failed"]}, "a")
+            raise ValueError
 
-            with pytest.raises(ValueError):
-                await b.writer.write(rolled_back)
-            await b.notify()
-            assert len(await b.deliveries(webhook_id)) == 1
-            await b.change(webhook_id, events=["run.failed"])
-            await b.notify()
-            assert len(await b.deliveries(webhook_id)) == 1
-            await b.notify(event="run.failed")
-            assert len(await b.deliveries(webhook_id)) == 2
-            assert await b.store.read(lambda: Webhook.select().count()) == 1
-
-    run(work())
+        with pytest.raises(ValueError):
+            await b.writer.write(rolled_back)
+        await b.notify()
+        assert len(await b.deliveries(webhook_id)) == 1
+        await b.change(webhook_id, events=["run.failed"])
+        await b.notify()
+        assert len(await b.deliveries(webhook_id)) == 1
+        await b.notify(event="run.failed")
+        assert len(await b.deliveries(webhook_id)) == 2
+        assert await b.store.read(lambda: Webhook.select().count()) == 1
 
 
-def test_the_payload_is_fixed_when_the_event_happens(database_url: str) -> None:
-    async def work() -> None:
-        async with bench(database_url, start=False) as b:
-            webhook_id = await b.add("https://example.com/")
-            data = {"reason": "Überweisung „teuer“ 💸", "nested": {"list": [1, 2.5, None, True]}}
-            await b.writer.write(lambda transaction: transaction.notify("default", "tool.blocked", data))
-            (record,) = await b.deliveries(webhook_id)
-            assert record["payload"]["data"] == data
-
-    run(work())
+async def test_the_payload_is_fixed_when_the_event_happens(database_url: str) -> None:
+    async with bench(database_url, start=False) as b:
+        webhook_id = await b.add("https://example.com/")
+        data = {"reason": "Überweisung „teuer“ 💸", "nested": {"list": [1, 2.5, None, True]}}
+        await b.writer.write(lambda transaction: transaction.notify("default", "tool.blocked", data))
+        (record,) = await b.deliveries(webhook_id)
+        assert record["payload"]["data"] == data

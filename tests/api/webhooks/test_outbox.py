@@ -9,30 +9,27 @@ import msgspec
 from api.clock import DAY
 from api.store import deliveries, webhooks
 from api.store.notifications.delivery_order import DeliveryOrder
-from tests.harness.deliveries import Bench, bench, run
+from tests.harness.deliveries import Bench, bench
 
 
 async def listens(b: Bench, organisation: str = "default") -> bool:
     return await b.writer.write(lambda transaction: transaction.listens(organisation))
 
 
-def test_somebody_listens_from_a_subscription_to_the_end_of_it(database_url: str) -> None:
-    async def play() -> None:
-        async with bench(database_url, start=False) as b:
-            assert not await listens(b)
-            webhook = await b.add("https://one.example/", "run.failed")
-            assert await listens(b)
-            assert not await listens(b, "other")
-            await b.change(webhook, enabled=False)
-            assert not await listens(b)
-            await b.change(webhook, enabled=True)
-            other = await b.add("https://two.example/", "tool.blocked", organisation="other")
-            assert await listens(b) and await listens(b, "other")
-            await b.writer.write(lambda t: webhooks.remove(t, "default", webhook, "admin@localhost"))
-            await b.writer.write(lambda t: webhooks.remove(t, "other", other, "admin@localhost"))
-            assert not await listens(b) and not await listens(b, "other")
-
-    run(play())
+async def test_somebody_listens_from_a_subscription_to_the_end_of_it(database_url: str) -> None:
+    async with bench(database_url, start=False) as b:
+        assert not await listens(b)
+        webhook = await b.add("https://one.example/", "run.failed")
+        assert await listens(b)
+        assert not await listens(b, "other")
+        await b.change(webhook, enabled=False)
+        assert not await listens(b)
+        await b.change(webhook, enabled=True)
+        other = await b.add("https://two.example/", "tool.blocked", organisation="other")
+        assert await listens(b) and await listens(b, "other")
+        await b.writer.write(lambda t: webhooks.remove(t, "default", webhook, "admin@localhost"))
+        await b.writer.write(lambda t: webhooks.remove(t, "other", other, "admin@localhost"))
+        assert not await listens(b) and not await listens(b, "other")
 
 
 async def claimed(b: Bench, webhook_id: str, most: int) -> list[int]:
@@ -50,48 +47,38 @@ async def failed_once(b: Bench, webhook_id: str) -> deliveries.Claimed:
     return first
 
 
-def test_what_one_key_causes_does_not_stand_before_what_others_cause(database_url: str) -> None:
-    async def play() -> None:
-        async with bench(database_url, start=False) as b:
-            webhook = await b.add("https://one.example/", "tool.blocked", "approval.requested", "run.failed")
-            await b.notify(30, key_id="key_of_very_many")
-            await b.notify(2, "approval.requested", key_id="key_of_few")
-            await b.notify(1, "run.failed")
-            assert await claimed(b, webhook, 5) == [0, 0, 0, 1, 29]
-            assert await claimed(b, webhook, 40) == [*range(1, 29), 1][:-1]
-            records = await b.deliveries(webhook)
-            assert all(each["nextAttemptAt"] == each["createdAt"] for each in records)
-
-    run(play())
+async def test_what_one_key_causes_does_not_stand_before_what_others_cause(database_url: str) -> None:
+    async with bench(database_url, start=False) as b:
+        webhook = await b.add("https://one.example/", "tool.blocked", "approval.requested", "run.failed")
+        await b.notify(30, key_id="key_of_very_many")
+        await b.notify(2, "approval.requested", key_id="key_of_few")
+        await b.notify(1, "run.failed")
+        assert await claimed(b, webhook, 5) == [0, 0, 0, 1, 29]
+        assert await claimed(b, webhook, 40) == [*range(1, 29), 1][:-1]
+        records = await b.deliveries(webhook)
+        assert all(each["nextAttemptAt"] == each["createdAt"] for each in records)
 
 
-def test_what_is_tried_again_is_not_behind_all_that_is_new(database_url: str) -> None:
-    async def play() -> None:
-        async with bench(database_url, start=False) as b:
-            webhook = await b.add("https://one.example/")
-            await b.notify(1, key_id="key_of_few")
-            first = await failed_once(b, webhook)
-            await b.notify(30, key_id="key_of_very_many")
-            taken, _ = await b.writer.write(lambda t: deliveries.claim(t, webhook, 3, 60.0))
-            assert [each.delivery_id == first.delivery_id for each in taken] == [False, False, True]
-
-    run(play())
+async def test_what_is_tried_again_is_not_behind_all_that_is_new(database_url: str) -> None:
+    async with bench(database_url, start=False) as b:
+        webhook = await b.add("https://one.example/")
+        await b.notify(1, key_id="key_of_few")
+        first = await failed_once(b, webhook)
+        await b.notify(30, key_id="key_of_very_many")
+        taken, _ = await b.writer.write(lambda t: deliveries.claim(t, webhook, 3, 60.0))
+        assert [each.delivery_id == first.delivery_id for each in taken] == [False, False, True]
 
 
-def test_what_is_tried_again_has_its_turn_where_one_is_sent_at_a_time(database_url: str) -> None:
+async def test_what_is_tried_again_has_its_turn_where_one_is_sent_at_a_time(database_url: str) -> None:
     """As to a receiver that is slow, while more comes than it takes."""
-
-    async def play() -> None:
-        async with bench(database_url, start=False) as b:
-            webhook = await b.add("https://one.example/")
-            await b.notify(4, key_id="key_of_very_many")
-            await failed_once(b, webhook)
-            await asyncio.sleep(0.002)
-            await b.notify(4, key_id="key_of_very_many")
-            sent = [await claimed(b, webhook, 1) for _ in range(8)]
-            assert sent == [[1], [2], [3], [0], [0], [1], [2], [3]]
-
-    run(play())
+    async with bench(database_url, start=False) as b:
+        webhook = await b.add("https://one.example/")
+        await b.notify(4, key_id="key_of_very_many")
+        await failed_once(b, webhook)
+        await asyncio.sleep(0.002)
+        await b.notify(4, key_id="key_of_very_many")
+        sent = [await claimed(b, webhook, 1) for _ in range(8)]
+        assert sent == [[1], [2], [3], [0], [0], [1], [2], [3]]
 
 
 def test_a_key_has_a_day_for_what_it_causes() -> None:

@@ -20,8 +20,8 @@ from tests.harness.deliveries import SECRET, Bench, all_are, bench, run
 from tests.harness.receiver import Answer, Received, Receiver
 
 
-def test_an_event_arrives_signed_and_the_record_says_so(database_url: str) -> None:
-    async def work(receiver: Receiver) -> None:
+async def test_an_event_arrives_signed_and_the_record_says_so(database_url: str) -> None:
+    with Receiver() as receiver:
         async with bench(database_url, allow=[receiver.place]) as b:
             webhook_id = await b.add(receiver.url)
             await b.notify()
@@ -40,9 +40,6 @@ def test_an_event_arrives_signed_and_the_record_says_so(database_url: str) -> No
         assert attempt["responseStatus"] == 200 and attempt["responseBody"] == "ok"
         assert attempt["error"] is None and attempt["durationMs"] >= 0
 
-    with Receiver() as receiver:
-        run(work(receiver))
-
 
 def test_it_leaves_at_once_after_the_commit(database_url: str) -> None:
     async def work(receiver: Receiver) -> float:
@@ -59,8 +56,8 @@ def test_it_leaves_at_once_after_the_commit(database_url: str) -> None:
         assert run(work(receiver)) < 20
 
 
-def test_a_failure_is_tried_again_under_the_same_id_with_a_new_signature(database_url: str) -> None:
-    async def work(receiver: Receiver) -> None:
+async def test_a_failure_is_tried_again_under_the_same_id_with_a_new_signature(database_url: str) -> None:
+    with Receiver([Answer(500, b"no"), Answer(503), Answer(200)]) as receiver:
         async with bench(database_url, allow=[receiver.place], delays=(0, 1.1, 0.1)) as b:
             webhook_id = await b.add(receiver.url)
             await b.notify()
@@ -73,12 +70,9 @@ def test_a_failure_is_tried_again_under_the_same_id_with_a_new_signature(databas
         assert requests[0].headers["webhook-timestamp"] < requests[1].headers["webhook-timestamp"]
         assert requests[1].at - requests[0].at >= 1.0
 
-    with Receiver([Answer(500, b"no"), Answer(503), Answer(200)]) as receiver:
-        run(work(receiver))
 
-
-def test_after_the_last_attempt_it_has_failed(database_url: str) -> None:
-    async def work(receiver: Receiver) -> None:
+async def test_after_the_last_attempt_it_has_failed(database_url: str) -> None:
+    with Receiver([Answer(500)]) as receiver:
         async with bench(database_url, allow=[receiver.place], delays=(0, 0.05, 0.05)) as b:
             webhook_id = await b.add(receiver.url)
             await b.notify()
@@ -89,29 +83,23 @@ def test_after_the_last_attempt_it_has_failed(database_url: str) -> None:
             await asyncio.sleep(0.2)
         assert len(receiver.requests) == 3
 
-    with Receiver([Answer(500)]) as receiver:
-        run(work(receiver))
 
-
-def test_a_success_ends_the_row_of_failures(database_url: str) -> None:
-    async def work(receiver: Receiver) -> None:
+async def test_a_success_ends_the_row_of_failures(database_url: str) -> None:
+    with Receiver([Answer(500), Answer(200)]) as receiver:
         async with bench(database_url, allow=[receiver.place], delays=(0, 0.05)) as b:
             webhook_id = await b.add(receiver.url)
             await b.notify()
             await b.until(webhook_id, all_are("delivered"))
             assert "failingSince" not in await b.webhook(webhook_id)
 
-    with Receiver([Answer(500), Answer(200)]) as receiver:
-        run(work(receiver))
-
 
 @pytest.mark.parametrize("as_date", [False, True])
-def test_retry_after_is_honoured(database_url: str, as_date: bool) -> None:
+async def test_retry_after_is_honoured(database_url: str, as_date: bool) -> None:
     def plan(request: Received) -> Answer:
         when = format_datetime(datetime.fromtimestamp(request.at + 120, UTC), usegmt=True)
         return Answer(429, headers={"Retry-After": when if as_date else "120"})
 
-    async def work(receiver: Receiver) -> None:
+    with Receiver(plan) as receiver:
         async with bench(database_url, allow=[receiver.place]) as b:
             webhook_id = await b.add(receiver.url)
             await b.notify()
@@ -119,15 +107,12 @@ def test_retry_after_is_honoured(database_url: str, as_date: bool) -> None:
             wait = seconds(record["nextAttemptAt"]) - seconds(record["attempts"][0]["at"])
             assert record["status"] == "pending" and 118 < wait < 123
 
-    with Receiver(plan) as receiver:
-        run(work(receiver))
-
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_410_disables_the_webhook_at_once(
+async def test_410_disables_the_webhook_at_once(
     database_url: str, caplog: pytest.LogCaptureFixture, enabled: bool
 ) -> None:
-    async def work(receiver: Receiver) -> None:
+    with Receiver([Answer(410)]) as receiver:
         async with bench(database_url, allow=[receiver.place], limits=Limits(per_webhook=1)) as b:
             webhook_id = await b.add(receiver.url)
             await b.notify(3)
@@ -150,14 +135,10 @@ def test_410_disables_the_webhook_at_once(
             assert (await b.store.read(stored, b.store, time.time())).webhooks_off == 0
         assert len(receiver.requests) == 1
 
-    with Receiver([Answer(410)]) as receiver:
-        run(work(receiver))
 
-
-def test_five_days_of_only_failures_disable_the_webhook(database_url: str) -> None:
+async def test_five_days_of_only_failures_disable_the_webhook(database_url: str) -> None:
     now = [1_790_000_000.0]
-
-    async def work(receiver: Receiver) -> None:
+    with Receiver([Answer(500)]) as receiver:
         async with bench(
             database_url, allow=[receiver.place], delays=(0,), clock=lambda: now[0], limits=Limits(sweep=0.05)
         ) as b:
@@ -169,17 +150,13 @@ def test_five_days_of_only_failures_disable_the_webhook(database_url: str) -> No
                 assert (await b.webhook(webhook_id))["enabled"] is enabled, day
             assert (await b.webhook(webhook_id))["disabledReason"] == "every attempt failed for 5 days"
 
-    with Receiver([Answer(500)]) as receiver:
-        run(work(receiver))
 
-
-def test_a_service_that_was_stopped_for_days_disables_no_webhook_with_its_first_attempt(
+async def test_a_service_that_was_stopped_for_days_disables_no_webhook_with_its_first_attempt(
     database_url: str,
 ) -> None:
     """As where the receiver starts after it, or the clock leapt."""
     now = [1_790_000_000.0]
-
-    async def work(receiver: Receiver) -> None:
+    with Receiver([Answer(500), Answer(500), Answer(204)]) as receiver:
         async with bench(
             database_url,
             allow=[receiver.place],
@@ -196,31 +173,24 @@ def test_a_service_that_was_stopped_for_days_disables_no_webhook_with_its_first_
             now[0] += 200
             await b.until(webhook_id, all_are("delivered"))
 
-    with Receiver([Answer(500), Answer(500), Answer(204)]) as receiver:
-        run(work(receiver))
 
-
-def test_a_refused_address_is_a_failure_that_says_why(database_url: str) -> None:
+async def test_a_refused_address_is_a_failure_that_says_why(database_url: str) -> None:
     async def inside(host: str, port: int) -> list[str]:
         return ["169.254.169.254"]
 
-    async def work() -> None:
-        async with bench(database_url, resolver=inside, delays=(0,)) as b:
-            webhook_id = await b.add("https://metadata.example/")
-            await b.notify()
-            (record,) = await b.until(webhook_id, all_are("failed"))
-            (attempt,) = record["attempts"]
-            assert attempt["responseStatus"] is None
-            assert attempt["error"].startswith("`metadata.example` leads to no address that may be called")
-
-    run(work())
+    async with bench(database_url, resolver=inside, delays=(0,)) as b:
+        webhook_id = await b.add("https://metadata.example/")
+        await b.notify()
+        (record,) = await b.until(webhook_id, all_are("failed"))
+        (attempt,) = record["attempts"]
+        assert attempt["responseStatus"] is None
+        assert attempt["error"].startswith("`metadata.example` leads to no address that may be called")
 
 
-def test_after_a_rotation_both_secrets_verify_for_a_day(database_url: str) -> None:
+async def test_after_a_rotation_both_secrets_verify_for_a_day(database_url: str) -> None:
     now = [time.time()]
     new = signing.secret_of(b"1" * 32)
-
-    async def work(receiver: Receiver) -> None:
+    with Receiver() as receiver:
         async with bench(
             database_url, allow=[receiver.place], clock=lambda: now[0], limits=Limits(sweep=0.05)
         ) as b:
@@ -242,14 +212,10 @@ def test_after_a_rotation_both_secrets_verify_for_a_day(database_url: str) -> No
             expected = signing.headers([new], later.id, now[0], body)
             assert later.headers["webhook-signature"] == expected["webhook-signature"]
 
-    with Receiver() as receiver:
-        run(work(receiver))
 
-
-def test_a_second_rotation_leaves_the_secret_that_the_receiver_has(database_url: str) -> None:
+async def test_a_second_rotation_leaves_the_secret_that_the_receiver_has(database_url: str) -> None:
     """As after a second click, or of two admins: only the one between signed along."""
-
-    async def work(receiver: Receiver) -> None:
+    with Receiver() as receiver:
         async with bench(database_url, allow=[receiver.place]) as b:
             webhook_id = await b.add(receiver.url)
             for number in range(2):
@@ -264,14 +230,10 @@ def test_a_second_rotation_leaves_the_secret_that_the_receiver_has(database_url:
             for secret in (SECRET, signing.secret_of(b"\0" * 32), made):
                 standardwebhooks.Webhook(secret).verify(request.body, request.headers)
 
-    with Receiver() as receiver:
-        run(work(receiver))
 
-
-def test_receivers_that_hang_delay_nobody_else(database_url: str) -> None:
+async def test_receivers_that_hang_delay_nobody_else(database_url: str) -> None:
     """Far more owed to hanging receivers than there are places; the others hear at once."""
-
-    async def work(hanging: Receiver, quick: Receiver) -> None:
+    with Receiver([Answer(delay=30)]) as hanging, Receiver() as quick:
         limits = Limits(attempts=24)
         async with bench(database_url, allow=[hanging.place, quick.place], limits=limits) as b:
             for _ in range(10):
@@ -285,9 +247,6 @@ def test_receivers_that_hang_delay_nobody_else(database_url: str) -> None:
             assert time.monotonic() - started < 4
             assert len(hanging.requests) == 10, "one place each"
 
-    with Receiver([Answer(delay=30)]) as hanging, Receiver() as quick:
-        run(work(hanging, quick))
-
 
 async def claimed_by_another(b: Bench, url: str, sender: int | None = None) -> str:
     """A webhook with one delivery that some process has under lease."""
@@ -299,19 +258,16 @@ async def claimed_by_another(b: Bench, url: str, sender: int | None = None) -> s
     return webhook_id
 
 
-def test_a_start_sends_at_once_what_a_dead_process_held(database_url: str) -> None:
-    async def work(receiver: Receiver) -> None:
+async def test_a_start_sends_at_once_what_a_dead_process_held(database_url: str) -> None:
+    with Receiver() as receiver:
         async with bench(database_url, allow=[receiver.place], start=False) as b:
             webhook_id = await claimed_by_another(b, receiver.url)
             b.worker.start()
             await b.until(webhook_id, all_are("delivered"), seconds=4)
 
+
+async def test_a_start_leaves_alone_what_a_living_process_holds(database_url: str) -> None:
     with Receiver() as receiver:
-        run(work(receiver))
-
-
-def test_a_start_leaves_alone_what_a_living_process_holds(database_url: str) -> None:
-    async def work(receiver: Receiver) -> None:
         async with bench(database_url, allow=[receiver.place], start=False) as b:
             other = Presence(b.store)
             assert await asyncio.to_thread(other.enter)
@@ -322,12 +278,9 @@ def test_a_start_leaves_alone_what_a_living_process_holds(database_url: str) -> 
             assert (first["status"], second["status"]) == ("pending", "delivered")
             other.leave()
 
+
+async def test_a_start_sends_what_one_dead_process_of_several_held(database_url: str) -> None:
     with Receiver() as receiver:
-        run(work(receiver))
-
-
-def test_a_start_sends_what_one_dead_process_of_several_held(database_url: str) -> None:
-    async def work(receiver: Receiver) -> None:
         async with bench(database_url, allow=[receiver.place], start=False) as b:
             living, dead = Presence(b.store), Presence(b.store)
             await asyncio.to_thread(dead.enter)
@@ -341,9 +294,6 @@ def test_a_start_sends_what_one_dead_process_of_several_held(database_url: str) 
             first, *_ = await b.deliveries(held)
             assert first["status"] == "pending"
             living.leave()
-
-    with Receiver() as receiver:
-        run(work(receiver))
 
 
 def test_no_more_attempts_at_once_than_the_limits_allow(database_url: str) -> None:
