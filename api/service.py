@@ -33,6 +33,7 @@ from api.database.id_index import IdIndex
 from api.database.outage import Outage
 from api.database.partitions.catalog import RECORDS
 from api.database.partitions.upkeep import Partitions
+from api.database.sqlite.files import refuse_gone
 from api.database.transaction import Transaction
 from api.database.writer import Writer
 from api.health.clocks import ClockCheck
@@ -75,9 +76,12 @@ async def open_service(
 ) -> AsyncIterator[Context]:
     """The context of a running process; at the end what is queued is written and everything is closed.
 
-    `prepared`: the one that started this process has brought the tables up to date. Raises OlderDatabase.
+    `prepared`: the one that started this process has brought the tables up to date. Raises OlderDatabase,
+    and DatabaseUnavailable where the database is gone.
     """
     asyncio.get_running_loop().set_default_executor(Threads(None, "service"))
+    if prepared:
+        refuse_gone(settings.database)
     store = Database(settings.database)
     try:
         await asyncio.to_thread(_read_ahead)

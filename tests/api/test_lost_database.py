@@ -18,6 +18,8 @@ from api.cli.local_store import opened
 from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
 from api.database.sqlite import other_name
+from api.policies.opening import open_policies
+from api.service import open_service
 from api.settings import Settings, SettingsError, load
 from api.store import accounts
 
@@ -183,3 +185,27 @@ def migrated(path: Path) -> None:
         store.migrate()
     finally:
         store.close()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("left", ["nothing", "folder", "empty", "closed"])
+async def test_a_worker_that_begins_anew_makes_no_database_in_the_place_of_one_that_is_gone(
+    tmp_path: Path, left: str
+) -> None:
+    """Such as where the data folder was moved, or its volume is not mounted any more, and a worker died."""
+    settings = started(tmp_path)
+    settings.data_dir.rename(tmp_path / "aside")
+    if left != "nothing":
+        settings.data_dir.mkdir()
+    if left == "empty":
+        (settings.data_dir / "governance.sqlite").touch()
+    if left == "closed":
+        settings.data_dir.rmdir()
+        settings.data_dir.symlink_to(settings.data_dir.name)  # root may look everywhere else
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(DatabaseUnavailable) as refused:
+        async with open_service(settings, open_policies, prepared=True):
+            pass
+    wanted = "too many levels" if left == "closed" else "is gone, or empty, while the service runs"
+    assert wanted in refused.value.operator_message.lower()
+    assert sorted(tmp_path.rglob("*")) == before

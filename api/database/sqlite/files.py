@@ -24,7 +24,7 @@ from weakref import WeakSet
 
 import peewee
 
-from api.database.errors import DatabaseUnavailable
+from api.database.errors import DatabaseUnavailable, translated
 from api.database.sqlite.written_over import WrittenOver
 
 PAGE = 8_192
@@ -50,6 +50,28 @@ def identity(path: Path) -> Identity | None:
 def resolved(path: Path) -> Path:
     """Where the database file is. SQLite keeps its log beside that, and not beside a link to it."""
     return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
+def refuse_gone(url: str) -> None:
+    """Before a process that is not the first of its service opens a database: where it is not, a new one
+    would be made in its place. Raises DatabaseUnavailable."""
+    if not url.startswith("sqlite:///"):
+        return
+    path = Path(url.removeprefix("sqlite:///"))
+    try:
+        if path.stat().st_size:
+            return
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise translated(error, url) from None
+    made = DatabaseUnavailable("the database file is gone; put it back")
+    made.operator_message = (
+        f"the database `{path}` is gone, or empty, while the service runs, and a worker that begins anew "
+        "would make another one in its place, without the halts and keys of before; so all of them stop. Put "
+        "it back, such as by mounting its folder again, before you start the service again"
+    )
+    raise made
 
 
 def beside_database(path: Path) -> tuple[Path, Path]:
