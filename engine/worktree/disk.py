@@ -275,6 +275,7 @@ class Disk:
         temporary = target.with_name(f"{target.name}.{secrets.token_hex(6)}.tmp")
         try:
             if not target.parent.is_dir():
+                self.root.stat()  # a folder that is gone is not made anew: it may be about to come back
                 made_folder(target.parent)
                 (target.parent / ".gitignore").write_text("*\n", encoding="utf-8")
             with os.fdopen(new_file(temporary, 0o666), "wb") as file:

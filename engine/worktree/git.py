@@ -80,7 +80,7 @@ def _unfinished(folder: Path) -> str:
 
 def _git_folders(root: Path, paths: Iterable[str]) -> list[Path]:
     """Where git keeps what belongs to the work tree of this folder, and of these files. Raises OSError."""
-    root = root.resolve()
+    root = Path(os.path.realpath(root))  # unlike `resolve`, it takes a link that leads to itself
     folders = {
         "/".join(parts[:end]) for path in paths for parts in [path.split("/")] for end in range(1, len(parts))
     }
@@ -101,7 +101,7 @@ def _git_folder(top: Path) -> Path | None:
 
 def _work_tree(folder: Path) -> Path | None:
     """The top of the work tree that the folder lies in, not of the one that a link to it does."""
-    folder = folder.resolve()
+    folder = Path(os.path.realpath(folder))
     return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), None)
 
 
@@ -169,7 +169,12 @@ def commit_file(root: Path, path: str, author: str, message: str) -> None:
     paths = [path]
     if (root / path).exists():
         # Git takes a file that it has already, also where `.gitignore` names it.
-        force = ("--force",) if _git(root, "ls-files", "--", path) else ()
+        known = _git(root, "ls-files", "-v", "--", path)
+        if known[:1].islower():  # git looks at no change of it, and says that there is none
+            raise GitFailed(
+                f"git is told that `{path}` does not change; `git update-index --no-assume-unchanged {path}`"
+            )
+        force = ("--force",) if known else ()
         _git(root, "add", *force, "--", path)
         paths += _moved_from(root, home, path)
     status = ("status", "--porcelain", "--untracked-files=no", "--", *paths)

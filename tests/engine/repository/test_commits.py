@@ -100,3 +100,19 @@ def _none_left(_: threading.Thread) -> None:
 
 def _no_process(*_: object) -> None:
     raise git.GitFailed("[Errno 11] Resource temporarily unavailable")
+
+
+def test_a_change_that_git_is_told_to_overlook_waits_and_is_told_of(folder: Folder) -> None:
+    """Git says that nothing is to be committed, where nothing was."""
+    folder.write("policies/a.yaml", document("a"))
+    run_git(folder.root, "init", "-q")
+    run_git(folder.root, "add", ".")
+    run_git(folder.root, "commit", "-qm", "first")
+    run_git(folder.root, "update-index", "--assume-unchanged", "policies/a.yaml")
+    folder.write("policies/a.yaml", document("a", name="New"))
+    with pytest.raises(git.GitFailed, match="git update-index --no-assume-unchanged"):
+        git.commit_file(folder.root, "policies/a.yaml", ADMIN, "policy a: version 2")
+    run_git(folder.root, "update-index", "--no-assume-unchanged", "policies/a.yaml")
+    git.commit_file(folder.root, "policies/a.yaml", ADMIN, "policy a: version 2")
+    shown = subprocess.run(["git", "show", "HEAD"], cwd=folder.root, capture_output=True, text=True).stdout
+    assert "+name: New" in shown

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from engine.errors import StorageError
 from engine.worktree.disk import Disk
 from tests.harness.policy_folder import ADMIN, Folder, document, messages
 
@@ -200,3 +201,34 @@ def test_temporary_files_of_a_crash_are_cleared_away(folder: Folder) -> None:
     folder.write("policies/.a.yaml.123.tmp", "half")
     folder.started()
     assert not (folder.root / "policies/.a.yaml.123.tmp").exists()
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_policies_folder_that_leads_to_itself_is_told_of_and_the_last_good_set_stays(
+    folder: Folder, anew: bool
+) -> None:
+    """Also for a process that begins meanwhile; `ln -s policies.d policies.d` makes such a one."""
+    folder.write("policies/a.yaml", document("a"))
+    repository = folder.started()
+    aside = folder.root.with_name("aside")
+    folder.root.rename(aside)
+    folder.root.symlink_to(folder.root.name)
+    if anew:
+        repository = folder.open()
+        repository.start()
+    else:
+        repository.apply_files()
+    assert any("too many levels of symbolic links" in each for each in messages(repository))
+    assert repository.snapshot.count == 1
+    folder.root.unlink()
+    aside.rename(folder.root)
+    repository.apply_files()
+    assert messages(repository) == [] and repository.snapshot.count == 1
+
+
+def test_a_policies_folder_that_is_gone_is_not_made_anew(folder: Folder) -> None:
+    """Else `mv` back would put it into the one that was made, or a mount would hide that."""
+    folder.root.rename(folder.root.with_name("aside"))
+    with pytest.raises(StorageError, match="cannot be written: no such file or directory"):
+        Disk(folder.root).note(".governance/installation.json", b"{}")
+    assert not folder.root.exists()
