@@ -40,8 +40,9 @@ def output_file(target: Path, settings: Settings, *, force: bool) -> Iterator[Pa
     except OSError as error:
         raise CommandError(f"`{target}` cannot be written: {error.strerror}") from None
     finally:
-        with contextlib.suppress(OSError):
-            aside.unlink(missing_ok=True)
+        for each in (aside, Path(f"{aside}-journal")):  # which SQLite leaves beside a copy that failed
+            with contextlib.suppress(OSError):
+                each.unlink(missing_ok=True)
 
 
 def _refuse_own(target: Path, settings: Settings) -> None:

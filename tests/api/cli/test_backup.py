@@ -168,3 +168,18 @@ def test_a_copy_that_was_looked_at_is_still_known_as_one(data_shell: DataShell, 
         each.unlink(missing_ok=True)
     code, _, error = data_shell.run("users", "list")
     assert code == 0, error
+
+
+def test_a_backup_that_fails_leaves_nothing_behind(
+    data_shell: DataShell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the disk is full SQLite leaves a journal beside the copy, which would take room for ever."""
+
+    def fails(_: Path, target: Path) -> None:
+        target.with_name(f"{target.name}-journal").write_bytes(b"x")
+        raise sqlite3.OperationalError("database or disk is full")
+
+    data_shell.run("users", "list")
+    monkeypatch.setattr(backup, "_copy", fails)
+    assert "disk is full" in data_shell.refused("backup", str(tmp_path / "copy.sqlite"))
+    assert [each.name for each in tmp_path.iterdir()] == ["data"]
