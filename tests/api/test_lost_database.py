@@ -187,7 +187,6 @@ def migrated(path: Path) -> None:
         store.close()
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("left", ["nothing", "folder", "empty", "closed"])
 async def test_a_worker_that_begins_anew_makes_no_database_in_the_place_of_one_that_is_gone(
     tmp_path: Path, left: str
