@@ -23,7 +23,7 @@ from engine.shell.files.find_expression import SOME, STARTING, acted_on, outside
 from engine.shell.files.script_files import ANY, paths_in_awk, paths_in_sed
 from engine.shell.options import Given, given, has_mark, operands_of, values_of
 from engine.shell.reader import reading
-from engine.shell.wrappers import starts
+from engine.shell.starting.wrappers import starts
 
 _DELETING: Final = word_set(
     "rm rmdir unlink shred srm del erase rd wipe wipefs remove-item ri trash trash-put rimraf"

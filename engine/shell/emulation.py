@@ -68,6 +68,14 @@ def _echo(words: Sequence[str], stdin: str | None, files: Mapping[str, str]) -> 
     return (_unescape(text) if escaped else text) + end
 
 
+def _print(words: Sequence[str], stdin: str | None, files: Mapping[str, str]) -> str | None:
+    """Of zsh and ksh, which read escapes unless they are told not to."""
+    start = next((at for at, word in enumerate(words) if not re.fullmatch(r"-[A-Za-z]*-?", word)), len(words))
+    letters = "".join(words[:start])
+    text = ("\n" if "l" in letters else " ").join(words[start:]) + ("" if "n" in letters else "\n")
+    return text if "r" in letters or "R" in letters else _unescape(text)
+
+
 def _printf(words: Sequence[str], stdin: str | None, files: Mapping[str, str]) -> str | None:
     if words[:1] == ["-v"] or not words:
         return ""
@@ -285,7 +293,7 @@ def _basename(words: Sequence[str], stdin: str | None, files: Mapping[str, str])
 
 _RULES: Final[Mapping[str, Emulation]] = {
     "echo": _echo,
-    "print": _echo,
+    "print": _print,
     "printf": _printf,
     "cat": _cat,
     "tac": _lines(lambda lines: lines[::-1]),
@@ -305,7 +313,7 @@ _RULES: Final[Mapping[str, Emulation]] = {
     "head": _ends("head"),
     "tail": _ends("tail"),
     **{name: _passed(name) for name in ("sort", "uniq", "pv", "fold", "grep")},
-    **dict.fromkeys(("tee", "dd"), lambda words, stdin, files: stdin),
+    **dict.fromkeys(("tee", "dd", "psub"), lambda words, stdin, files: stdin),
     "which": _seq_words,
     "realpath": _seq_words,
     "readlink": _seq_words,

@@ -32,6 +32,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from engine.shell.commands import Assignment, SimpleCommand
+from engine.shell.dialects import HOLDING_CODE, readings_elsewhere
 from engine.shell.embedded_code import INPUT, calls_in, is_interpreter, program_file, quoted_commands
 from engine.shell.emulation import DECODERS, output_of
 from engine.shell.expansion import (
@@ -48,10 +49,10 @@ from engine.shell.expansion import (
 from engine.shell.files.settled_path import settled
 from engine.shell.files.whereabouts import ROUNDABOUT
 from engine.shell.scanner import Scanner
-from engine.shell.started import Started
+from engine.shell.starting.started import Started
+from engine.shell.starting.wrappers import starts
 from engine.shell.state import DEEPEST, DESCRIPTOR, ON_FILES, OWN, RUN_LATER, State, bare
 from engine.shell.variables.choices import chosen, turns, without_unknown_program
-from engine.shell.wrappers import starts
 
 UNREADABLE: Final = "unreadable"
 """The last entry of a text that was read only in part."""
@@ -172,7 +173,7 @@ class ShellReading(State):
             self.assign(each.name, texts, each.added, certain, each.source)
         for turn, values in enumerate(lists):
             self.assign(each.name, values, each.added, certain and not turn)
-        if each.name in RUN_LATER:
+        if each.name in RUN_LATER or each.name.partition("[")[0] in HOLDING_CODE:
             for text in texts:
                 self.script(text, depth + 1)
 
@@ -245,8 +246,8 @@ class ShellReading(State):
         self.reads(shown, words[1:], tail, stdin)
         if name.startswith("$("):
             self.given_program([name[2:-1]], "eval")
-        if "^" in name and name != "^":  # the escape of cmd.exe
-            self._command([word.replace("^", "") or "^" for word in words], tail, stdin, before, depth + 1)
+        for other in readings_elsewhere(name, words):
+            self._command(other, tail, stdin, before, depth + 1)
         if name in ("read", "mapfile", "readarray"):
             stdin = self.described(words[1:], stdin)
         self.remember(name, words[1:], stdin, certain)

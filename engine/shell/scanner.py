@@ -14,20 +14,18 @@ from dataclasses import dataclass
 from typing import Final
 
 from engine.shell.commands import Assignment, Pipeline, SimpleCommand
-from engine.shell.expansion import CLOSE, OPEN, QUOTED, TooMuch, fields, plain
+from engine.shell.dialects import TAKING_SCRIPTS
+from engine.shell.expansion import CLOSE, OPEN, QUOTED, plain
 from engine.shell.files.whereabouts import Whereabouts
-from engine.shell.redirections import RedirectionReader
-from engine.shell.variables.choices import Raw, chosen, every, first, source, turns
-from engine.shell.variables.store import MOST_VALUES, Positional, Value
+from engine.shell.headings import COUNTED, HeadingReader
+from engine.shell.variables.choices import Raw, every, first, source, together
+from engine.shell.variables.store import Positional, Value
 
 _OPERATOR: Final = re.compile(r"&&|\|\||;;&|;;|;&|\|&|[;&|\n()]")
 _REDIRECTION: Final = re.compile(r"(\d{0,9}|\{\w{1,64}\})(<<<|<<-?|<>|<&|>>|>\||>&|<|>)|(&>>?)")
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w{0,120})(\[(?:[^\]\s$`]|\$(?!\()){0,200}\])?(\+?)=", re.ASCII)
-_FOR: Final = re.compile(r"[ \t]+([A-Za-z_]\w*)[ \t\n]*(?:in\b|;|\n)", re.ASCII)
 
 _DECLARING: Final[list[Raw]] = [["declare"], ["local"], ["typeset"], ["readonly"], ["export"]]
-_PARENTHESES: Final = re.compile(r"[ \t]*+(?:\([ \t]*+\))?\s*+")
-_CLOSED: Final = re.compile(r"[ \t]*\)\s*")
 
 _COPROC: Final = re.compile(
     r"[ \t]+(?:[A-Za-z_]\w*[ \t]+)?(?=[({]|(?:if|while|until|for|case|select)\b)", re.ASCII
@@ -36,15 +34,14 @@ _COPROC: Final = re.compile(
 MOST_READINGS: Final = 4
 """How often the body of a loop is read again."""
 MOST_OTHERS: Final = 16
-LONGEST_CALCULATED: Final = 400
 _TEST: Final = re.compile(r"\[\[[ \t](?:[^;&|\n`$]|\$[{\w]|\|[\w^.(\[]){0,500}?\]\]")
 """`[[ ... ]]` in which no command can hide, in whatever shell."""
 
 _ENTERED: Final = re.compile(r"\s*cd\s+(?![$-])")
 """A `cd` that stands alone before `&&`: if it fails, what follows is not run."""
-_OPENERS: Final = frozenset(["if", "while", "until", "for", "select", "case", OPEN])
-_LOOPS: Final = frozenset(["while", "until", "for", "select"])
-_CLOSERS: Final = frozenset(["fi", "done", "esac", CLOSE])
+_LOOPS: Final = COUNTED | {"while", "until"}
+_OPENERS: Final = _LOOPS | {"if", "case", OPEN}
+_CLOSERS: Final = frozenset(["fi", "done", "esac", "end", CLOSE])
 _BETWEEN: Final = frozenset(["then", "do", "else", "elif", "!"])
 
 
@@ -65,9 +62,11 @@ class Frame:
     """What the group may read besides what it is read with."""
     loop: tuple[str, list[Value]] = ("", [])
     """Of `for` the variable, and what it was before."""
+    given_to: Sequence[Raw] = ()
+    """The words before a `(`: for fish those of a command that is given what is printed there."""
 
 
-class Scanner(RedirectionReader):
+class Scanner(HeadingReader):
     """Reads the commands of `text`."""
 
     def commands(self, closer: str, given: str | None, before: tuple[str, ...]) -> Pipeline:
@@ -94,12 +93,19 @@ class Scanner(RedirectionReader):
                     line = self._open(word, line, frames, defining, certain)
                     defining = ""
                     frames[-1].loop = self._heading(word)
-                    if word in ("for", "select"):
+                    if word in COUNTED:
                         frames[-1].start = self.at
                 elif word in _CLOSERS and frames:
                     line = self._close(line, simple, frames, len(word))
                 elif word == "function":
+                    begin = self.at
                     defining = self._function_name()
+                    if defining and self._is_of_fish(begin):
+                        line = self._open(word, line, frames, defining, False)
+                        defining = ""
+                elif frames and frames[-1].defining and simple.words[-1:] == [[CLOSE]]:
+                    # zsh needs no `;` before it
+                    self.runner.define(frames[-1].defining, self._within(frames[-1], 1))
                 continue
             token = operator[0]
             self.at = operator.end()
@@ -109,9 +115,9 @@ class Scanner(RedirectionReader):
                     defining, simple = name, SimpleCommand()
                     continue
                 self._stage(line, simple, certain)
-                simple = SimpleCommand()
                 line = self._open(token, line, frames, defining, certain)
-                defining = ""
+                frames[-1].given_to = simple.words
+                simple, defining = SimpleCommand(), ""
                 self._calculated()
             elif token == ")":
                 if frames and frames[-1].opener == "case":
@@ -194,7 +200,20 @@ class Scanner(RedirectionReader):
         outer.output, outer.chains = outer.printed[0], self._known_by(inner.heads)
         outer.staged = True
         outer.group = self._within(frame, closer)
+        if frame.given_to:
+            self._substituted(frame.given_to, outer)
         return outer
+
+    def _substituted(self, words: Sequence[Raw], group: Pipeline) -> None:
+        """`rm (echo x)` of fish; what is printed and not known counts where it is run."""
+        known = any(text for text in group.printed)
+        if known or plain(first(words[0])) in TAKING_SCRIPTS:
+            shown = self._shown(list(group.chains))
+            printed = self._inserted(group.printed, shown, True)
+            if shown.endswith("psub"):
+                printed = f"{QUOTED}<({shown})"
+                self.runner.substituted(f"<({shown})", together(group.printed), group.chains)
+            self.runner.run(SimpleCommand([*words, [printed]]), None, (), self.depth, False)
 
     def _within(self, frame: Frame, closer: int) -> str:
         """The text of a group."""
@@ -317,78 +336,3 @@ class Scanner(RedirectionReader):
         simple.words.append([QUOTED + test])
         self.at = found.end()
         return True
-
-    def _function_name(self) -> str:
-        name = plain(first(self._spaced_word()))
-        found = _PARENTHESES.match(self.text, self.at)
-        self.at = found.end() if found else self.at
-        return name
-
-    def _defined(self, simple: SimpleCommand) -> str | None:
-        """The name of the function that `name (` begins to define, if `)` follows."""
-        if len(simple.words) != 1 or simple.redirections:
-            return None
-        closed = _CLOSED.match(self.text, self.at)
-        if closed is None:
-            return None
-        self.at = closed.end()
-        return plain(first(simple.words[0]))
-
-    def _heading(self, opener: str) -> tuple[str, list[Value]]:
-        """What stands between `for` or `case` and the commands; of `for` the variable, and what it was."""
-        if opener == "case":
-            self._spaced_word()
-            self.at = self._after_blanks()
-            if self.text.startswith("in", self.at):
-                self.at += 2
-        elif opener in ("for", "select"):
-            found = _FOR.match(self.text, self.at)
-            if found is None:
-                return "", []
-            self.at = found.end()
-            values: list[str] = []
-            several = False
-            if found[0].endswith("in"):
-                while (start := self._after_blanks()) < len(self.text):
-                    self.runner.step()
-                    self.at = start
-                    if self.text[start] in ";\n&|()<>":
-                        break
-                    word = self._word()
-                    several = several or bool(source(word))
-                    values += self._fields(word)
-                values = [*dict.fromkeys(values)]
-            else:
-                self.at -= 1
-                given = self.runner.positional
-                values = ["$1"] if given is None else [word for words in given for word in words[1:]]
-            if len(values) > MOST_VALUES and not several:
-                raise TooMuch
-            before = self.runner.values(found[1])
-            self.runner.assign(found[1], tuple(values) or ("",), False, True)
-            return found[1], before
-        return "", []
-
-    def _calculated(self) -> None:
-        """What `((...))` assigns is not worked out."""
-        if self.text.startswith("(", self.at):
-            end = self.text.find("))", self.at, self.at + LONGEST_CALCULATED)
-            if end >= 0:
-                self.runner.remember("let", [self.text[self.at : end]], None, False)
-
-    def _array(self) -> list[list[str]]:
-        """What an array may be assigned."""
-        self.at += 1
-        words: list[Raw] = []
-        while self.at < len(self.text):
-            self.runner.step()
-            self.at = self._after_blanks()
-            char = self.text[self.at : self.at + 1]
-            if char == ")":
-                self.at += 1
-                break
-            if char in ("", *"\n;&|<>("):
-                self.at += 1
-                continue
-            words.append(self._word())
-        return [[word for raw in words for word in fields(chosen(raw, turn))] for turn in turns(words)]

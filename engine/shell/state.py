@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Final
 
 from engine.shell.commands import SimpleCommand
+from engine.shell.dialects import LOST, aliased, hashed
 from engine.shell.emulation import LONGEST_OUTPUT
 from engine.shell.expansion import TooMuch, fields, plain, render, unmark
 from engine.shell.files.downloads import DOWNLOADERS, downloaded
@@ -217,7 +218,8 @@ class State(Variables):
     def is_lost(self, program: str) -> bool:
         """Whether a program stands in a variable that the text assigns and that is not followed."""
         found = _CHANGED.match(program)
-        return is_anything(program) or (found is not None and found[1] in self.variables)
+        lost = is_anything(program) or LOST.match(program) is not None
+        return lost or (found is not None and found[1] in self.variables)
 
     def feeds_back(
         self, body: str, before: Mapping[str, list[Value]], given: list[Positional] | None
@@ -254,9 +256,9 @@ class State(Variables):
         for entry in assigned(self, name, words, stdin, certain):
             self.add(entry)
         if name == "alias":
-            self.aliases.update(
-                (word.partition("=")[0], word.partition("=")[2]) for word in words if "=" in word
-            )
+            self.aliases.update(aliased(words))
+        elif name == "hash":
+            self.copies.update(hashed(words))
         elif name in ("cd", "pushd"):
             self.enter([word for word in words if not word.startswith("-") or word == "-"], certain)
         elif name == "popd":

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from engine.shell.commands import Pipeline, Runner
+from engine.shell.dialects import ALTERNATIVES, QUALIFIER
 from engine.shell.expansion import (
     BREAK,
     CLOSE,
@@ -116,18 +117,37 @@ class WordReader(ParameterReader):
             elif char == "," and depth:
                 raw.append(COMMA)
                 self.at += 1
-            elif char in "<>" and text.startswith("(", self.at + 1):
-                self.at += 2
+            elif (char in "<>" and text.startswith("(", self.at + 1)) or (char == "(" and raw == ["="]):
+                self.at += 1 + (char != "(")
+                if char == "(":  # `=(...)` of zsh
+                    raw.clear()
                 outputs, shown, chains = self._nested()
-                shown = f"{char}({shown})"
-                if char == "<":
+                shown = f"{'>' if char == '>' else '<'}({shown})"
+                if char != ">":
                     self.runner.substituted(shown, together(outputs), chains)
                 raw.append(QUOTED + shown)
+            elif char == "(" and raw and self._globbed(raw):
+                continue
             else:
                 break
         if len(raw) > 1 and all(isinstance(part, str) for part in raw):
             return ["".join(part for part in raw if isinstance(part, str))]
         return raw
+
+    def _globbed(self, raw: Raw) -> bool:
+        """Take `(a|b)` within a path, and the code in `*(e:'rm x':)`, as zsh has them."""
+        if (code := QUALIFIER.match(self.text, self.at)) is not None:
+            self.at = code.end()
+            script = code[1] or code[3]
+            self.runner.script(script.strip("'\""), self.depth + 1)
+            return True
+        found = ALTERNATIVES.match(self.text, self.at)
+        if found is None or not any(isinstance(part, str) and "/" in part for part in raw):
+            return False
+        self.at = found.end()
+        several = found[1].split("|")
+        raw += [OPEN, *COMMA.join(several), CLOSE] if len(several) > 1 else several
+        return True
 
     def _quoted(self, plain_part: re.Pattern[str], closer: str) -> Raw:
         """What stands in double quotes or in a here-document, up to and over the closer."""
@@ -213,6 +233,8 @@ class WordReader(ParameterReader):
             return QUOTED + unescape(found[0])
         if char == '"' and not quoted:
             return ""
+        if char == "=" and not quoted and self.runner.values((NAME.match(text, self.at + 1) or [""])[0]):
+            self.at += 1  # `$=x` of zsh
         if char == "(":
             arithmetic = _ARITHMETIC.match(text, self.at)
             if arithmetic is not None:
@@ -228,7 +250,7 @@ class WordReader(ParameterReader):
         if name is None:
             return "$"
         self.at = name.end()
-        return self._value(name[0], "", quoted)
+        return self._behind(name[0], quoted)
 
     def _function_substitution(self, quoted: bool) -> Part:
         """`${ command; }`."""

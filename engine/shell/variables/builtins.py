@@ -68,7 +68,11 @@ def _set(known: Variables, words: Sequence[str], stdin: str | None, certain: boo
     at = 0
     while at < len(words) and words[at] != "--" and _SET_OPTION.fullmatch(words[at]):
         at += 1 + (words[at][-1] == "o")
+    while at < len(words) and len(words[at]) > 2 and words[at].startswith("--"):
+        at += 1  # options of fish
     rest = words[at:]
+    if len(rest) > 1 and rest[0].isidentifier():  # a variable of fish
+        known.assign(rest[0], [*rest[1:]] if len(rest) > 2 else (rest[1],), False, False)
     if rest[:1] in (["--"], ("--",)):
         known.give(rest[1:], certain)
     elif rest:

@@ -10,14 +10,17 @@ from collections.abc import Sequence
 from typing import Final
 
 from engine.shell.commands import Runner
+from engine.shell.dialects import ARGUMENTS, FLAGS, PROGRAMS, SPLITTING, SUBSCRIPT, UNNAMED, element
 from engine.shell.expansion import BREAK, NAMED, QUOTED, plain, split_value, transform, transform_effort
-from engine.shell.variables.choices import Part, Raw, Several, every, first, values_of
+from engine.shell.variables.choices import Part, Raw, Several, anything, every, first, values_of
 from engine.shell.variables.store import MOST_VALUES, Positional, Value
 
 LONGEST_SHOWN: Final = 2_000
 NAME: Final = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]", re.ASCII)
 _PARAMETER: Final = re.compile(
-    r"\{(?P<what>[!#]?)(?P<name>[A-Za-z_]\w*|\d+|[@*?$!-])(?P<at>\[(?:[^\]\n$`]|\$(?!\()){0,200}\])?(?P<op>:[-=?+]|##?|%%?|//?|\^\^?|,,?|[-=?+:@])?",
+    rf"\{{(?P<flags>{FLAGS})"
+    r"(?P<what>[!#]?)(?P<name>[A-Za-z_]\w*|\d+|[@*?$!-])(?P<at>\[(?:[^\]\n$`]|\$(?!\()){0,200}\])?"
+    r"(?P<op>:[-=?+]|##?|%%?|//?|\^\^?|,,?|[-=?+:@])?",
     re.ASCII,
 )
 _SLICE: Final = re.compile(r"\s*(-?\d{1,6})\s*(?::\s*(\d{1,6})\s*)?")
@@ -83,6 +86,10 @@ class ParameterReader:
             texts = [text for words in given for text in self._joined(words, is_one, quoted)]
             return self._one_of(texts, name, f"@#{len(given)}" if len(texts) == len(given) else "")
         values = self.runner.values(name)
+        if name == ARGUMENTS and not values and self.runner.positional != [()]:
+            return self._value("@", "", quoted)  # of zsh and fish
+        if name == PROGRAMS and not values and subscript:
+            return self._key(subscript) or f"${{{name}[]}}"
         if subscript not in ("", "@", "*"):
             key = self._key(subscript)
             found = self.runner.values(f"{name}[{key}]") if key else []
@@ -91,6 +98,12 @@ class ParameterReader:
                 found = values if is_placed else _elements(values)
             values = found
             subscript = key or ""
+        if subscript.isdecimal() and subscript != "0":  # of zsh, which counts from 1
+            elsewhere = self.runner.values(f"{name}[{int(subscript) - 1}]")
+            found = [*values, *elsewhere]
+            texts = [text for value in found for text in self._element(value, subscript, quoted)]
+            if elsewhere and texts:
+                return self._one_of(texts, name, f"{name}[]")
         if not values:
             return f"${name}{NAMED}" if name[0].isalpha() or name[0] in "_!" else f"${name}"
         texts = [text for value in values for text in self._element(value, subscript, quoted)]
@@ -122,10 +135,31 @@ class ParameterReader:
             if quoted:
                 return [BREAK.join(QUOTED + word for word in value)]
             return [BREAK.join(each) for each in self._split_each(value)]
+        every_word: list[str] = []
         if isinstance(value, list):
+            if not subscript and not quoted and len(value) > 1:  # zsh, which has all of them there
+                every_word = [BREAK.join(each) for each in self._split_each(value)]
             index = int(subscript) if re.fullmatch(r"-?\d{1,5}", subscript) else 0
             value = value[index] if -len(value) <= index < len(value) else ""
-        return [QUOTED + value] if quoted else self._split(value)
+        return [QUOTED + value] if quoted else [*self._split(value), *every_word]
+
+    def _behind(self, name: str, quoted: bool) -> Part:
+        """What stands at `$name`, and for zsh and fish at `$name[2]`."""
+        part = self._value(name, "", quoted)
+        found = SUBSCRIPT.match(self.text, self.at)
+        if found is None or (not self.runner.values(name) and name not in (PROGRAMS, ARGUMENTS)):
+            return part
+        self.at = found.end()
+        texts = [text + found[0] for text in values_of(part)]
+        if found[4]:
+            return self._one_of([*texts, *values_of(self._value(name, found[4], quoted))], name)
+        given: Sequence[Sequence[str]] = [
+            value if isinstance(value, list) else value.split() for value in self.runner.values(name)
+        ]
+        if name == ARGUMENTS and not given:
+            given = self._arguments("@") or []
+        texts += (text for words in given for text in self._joined(element(words, found), False, quoted))
+        return self._one_of(list(dict.fromkeys(texts)), name)
 
     def _arguments(self, name: str) -> list[Positional] | None:
         """The words that `$1` or `$@` may be."""
@@ -145,9 +179,18 @@ class ParameterReader:
             self.at += 1
             if self.text[self.at : self.at + 1] in (" ", "\t", "\n", "|"):
                 return self._function_substitution(quoted)
-            shown = plain(first(self._word(operand=True)))
+            operand = self._word(operand=True)
             self.at += self.text.startswith("}", self.at)
-            return f"{QUOTED}${{{shown}}}"
+            given = UNNAMED.match(self.text, start + 1)
+            if given is not None:  # `${:-rm}` of zsh
+                texts = [plain(each)[given.end() - start - 2 :] for each in every(operand)]
+                if "e" in given[0]:
+                    for each in texts:
+                        self.runner.script(f': "{each}"', self.depth + 1)
+                return self._one_of(
+                    [text for each in texts for text in self._inserted_text(each, quoted)], "-"
+                )
+            return f"{QUOTED}${{{plain(first(operand))}}}"
         self.at = found.end()
         literal = quoted and (found["op"] or "").lstrip(":") in ("-", "=", "?", "+")
         operands = [plain(each) for each in every(self._word(operand=True, literal=literal))]
@@ -155,6 +198,8 @@ class ParameterReader:
             self.at += 1
         name, operation = found["name"], found["op"] or ""
         subscript = (found["at"] or "[]")[1:-1]
+        if found["flags"] and self._flagged(found["flags"], name):
+            return anything(name)
         if not operation and not found["what"] and operands[0][:1] == "[":
             if not all(operand.endswith("]") for operand in operands):
                 return QUOTED + self.text[start : self.at][:LONGEST_SHOWN]
@@ -174,6 +219,13 @@ class ParameterReader:
             for text in values_of(self._operated(name, subscript, operation, operand, quoted, start))
         ]
         return self._one_of(list(dict.fromkeys(parts)), name)
+
+    def _flagged(self, flags: str, name: str) -> bool:
+        """Whether flags of zsh make another value of it, which is not worked out."""
+        if "e" in flags:
+            for value in self.runner.values(name):
+                self.runner.script(f': "{value}"', self.depth + 1)
+        return SPLITTING.fullmatch(flags) is None
 
     def _operated(
         self, name: str, subscript: str, operation: str, operand: str, quoted: bool, start: int

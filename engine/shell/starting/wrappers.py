@@ -11,11 +11,12 @@ from dataclasses import replace
 from itertools import pairwise, takewhile
 from typing import Final
 
-from engine.shell.embedded_code import git_scripts
-from engine.shell.input_words import words_given
+from engine.shell import dialects
 from engine.shell.options import given
-from engine.shell.started import Started, after_options
-from engine.shell.windows import cmd, powershell
+from engine.shell.starting.input_words import words_given
+from engine.shell.starting.option_commands import client, editor, fd, git, sed, tar
+from engine.shell.starting.started import Started, after_options
+from engine.shell.starting.windows import cmd, powershell
 
 SHELLS: Final = frozenset(
     ["sh", "bash", "dash", "zsh", "ksh", "ksh93", "mksh", "ash", "fish", "rbash", "yash", "csh", "tcsh"]
@@ -44,6 +45,11 @@ def _wrapper(
     return rule
 
 
+def _another(program: str) -> _Rule:
+    """The same words given to another program."""
+    return lambda words, stdin: [Started("words", words=(program, *words), same=True)]
+
+
 def _entering(rule: _Rule, program: str) -> _Rule:
     """The same in the folder that an option names."""
 
@@ -67,22 +73,33 @@ def _joined(with_value: str = "", long: str = "", own: int = 0) -> _Rule:
 
 def _shell(words: Sequence[str], stdin: str | None) -> list[Started]:
     at, script = 0, False
+    first: list[Started] = []
     while at < len(words) and words[at][:1] in ("-", "+") and words[at] != "-":
         word = words[at]
         at += 1
         if word == "--":
             break
-        if word in ("--rcfile", "--init-file"):
+        if word in _TOLD_FIRST or (word == "-C" and at < len(words)):
+            first += [Started("script", "".join(words[at : at + 1]))]
+            at += 1
+        elif word.startswith(_TOLD_AT_ONCE):
+            first += [Started("script", word.partition("=")[2])]
+        elif word in ("--rcfile", "--init-file", "--emulate"):
             at += 1
         elif not word.startswith("--"):
             script |= "c" in word
             at += word[-1] in "oO"
     rest = tuple(words[at:])
     if script:
-        return [Started("script", rest[0], rest[1:]) if rest else Started("input")]
+        return [*first, Started("script", rest[0], rest[1:]) if rest else Started("input")]
     if rest and rest[0] not in ("-", "/dev/stdin") and not any("s" in word for word in words[:at]):
-        return [Started("file", rest[0], rest)]
-    return [Started("input", words=("sh", *rest))]
+        return [*first, Started("file", rest[0], rest)]
+    return [*first, Started("input", words=("sh", *rest))]
+
+
+_TOLD_FIRST: Final = ("--init-command", "--command")
+_TOLD_AT_ONCE: Final = ("--init-command=", "--command=")
+"""Of fish, which takes a script in these as well."""
 
 
 def _eval(words: Sequence[str], stdin: str | None) -> list[Started]:
@@ -92,7 +109,7 @@ def _eval(words: Sequence[str], stdin: str | None) -> list[Started]:
 
 def _source(words: Sequence[str], stdin: str | None) -> list[Started]:
     if not words:
-        return []
+        return [Started("input")]  # as fish does
     if words[0] in ("-", "/dev/stdin", "/proc/self/fd/0", "/dev/fd/0"):
         return [Started("input")]
     return [Started("file", words[0], tuple(words), here=True)]
@@ -182,59 +199,17 @@ def _ssh(words: Sequence[str], stdin: str | None) -> list[Started]:
     return _joined("bcDEeFIiJLlmOopQRSWw", own=1)(words, stdin) or [Started("input")]
 
 
-def _editor(words: Sequence[str], stdin: str | None) -> list[Started]:
-    """`vim -c ':!rm x'`."""
-    return [Started("script", found[1]) for word in words if (found := re.match(r"\+?:?!\s*(.+)", word))]
-
-
 def _flock(words: Sequence[str], stdin: str | None) -> list[Started]:
     return _option_c()(words, stdin) or _wrapper("wE", "--timeout", own=1)(words, stdin)
 
 
 def _alias(words: Sequence[str], stdin: str | None) -> list[Started]:
-    return [Started("script", word.partition("=")[2]) for word in words if "=" in word]
+    return [Started("script", script) for _, script in dialects.aliased(words)]
 
 
 def _trap(words: Sequence[str], stdin: str | None) -> list[Started]:
     rest = words[after_options(words) :]
     return [Started("script", rest[0], here=True)] if len(rest) > 1 and rest[0] != "-" else []
-
-
-def _git(words: Sequence[str], stdin: str | None) -> list[Started]:
-    return [Started("script", text) for text in git_scripts(words)]
-
-
-def _tar(words: Sequence[str], stdin: str | None) -> list[Started]:
-    pattern = re.compile(
-        r"--(?:checkpoint-action=exec|to-command|use-compress-program|rsh-command)=(.+)", re.DOTALL
-    )
-    return [Started("script", found[1]) for word in words if (found := pattern.fullmatch(word))]
-
-
-def _sed(words: Sequence[str], stdin: str | None) -> list[Started]:
-    """`sed 's/x/rm y/e'` runs what it makes of a line, `sed '1e rm y'` a command."""
-    found: list[Started] = []
-    for word in words:
-        if word[:1] == "s" and len(word) > 2 and not word[1].isalnum() and word[1] != "\\":
-            parts = re.split(rf"(?<!\\){re.escape(word[1])}", word[2:], maxsplit=2)
-            if len(parts) == 3 and re.match(r"[gpiImM\d]{0,8}e", parts[2]):
-                found.append(Started("script", parts[1].replace(f"\\{word[1]}", word[1])))
-        elif command := re.match(r"[\d,$]{0,20}e[ \t]+(?=\S)", word):
-            found.append(Started("script", word[command.end() :]))
-    return found
-
-
-def _client(words: Sequence[str], stdin: str | None) -> list[Started]:
-    """A client of a database is told `.shell rm x` or `\\! rm x`, or to give its output to a command."""
-    texts = (*words, stdin or "")
-    return [Started("script", found[1]) for text in texts for found in _CLIENT_RUNS.finditer(text)]
-
-
-_CLIENT_RUNS: Final = re.compile(
-    r"(?:^[ \t]*+\.(?:sh(?:e(?:ll?)?)?|sy(?:s(?:t(?:em?)?)?)?)\s|\\!|\\(?:o|out|g|gx|w|write)[ \t]*+\|"
-    r"|^[ \t]*+\.(?:output|once)[ \t]++\|)(.+)$",
-    re.MULTILINE,
-)
 
 
 def _coproc(words: Sequence[str], stdin: str | None) -> list[Started]:
@@ -262,20 +237,10 @@ def _npx(words: Sequence[str], stdin: str | None) -> list[Started]:
     return _option_c("c", "--call")(words, stdin) or _wrapper("p", "--package", same=False)(words, stdin)
 
 
-def _fd(words: Sequence[str], stdin: str | None) -> list[Started]:
-    """`fd name folder -x rm`: what is found there is given to the command."""
-    at = next((at for at, word in enumerate(words) if _FD_RUNS.fullmatch(word)), len(words))
-    rest = words[at + 1 :]
-    end = next((at for at, word in enumerate(rest) if word == ";"), len(rest))
-    folders = [word for word in words[:at] if not word.startswith("-")][1:] or ["."]
-    return [Started("words", words=(*rest[:end], *folders))] if rest[:end] else []
-
-
 def _busybox(words: Sequence[str], stdin: str | None) -> list[Started]:
     return [Started("words", words=tuple(words), same=True)] if words else []
 
 
-_FD_RUNS: Final = re.compile(r"-[a-zA-Z]*[xX]|--exec(?:-batch)?")
 _RUN_VALUES: Final = "--with --from --package --python --group --extra --name --prefix --cwd"
 
 _RULES: Final[Mapping[str, _Rule]] = {
@@ -333,7 +298,7 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "watch": _joined("nq", "--interval"),
     "entr": _wrapper(same=False),
     "ssh": _ssh,
-    **dict.fromkeys(("vi", "vim", "nvim", "ex", "ed"), _editor),
+    **dict.fromkeys(("vi", "vim", "nvim", "ex", "ed"), editor),
     "wsl": _wrapper("du", "--distribution --user", same=False),
     **dict.fromkeys(("$SHELL", "$BASH", "$0"), _shell),
     "su": _option_c(),
@@ -360,7 +325,7 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "npm": _run("exec", "x", script="c"),
     **dict.fromkeys(("conda", "mamba", "micromamba"), _run("run", with_value="np")),
     "nix-shell": lambda words, stdin: _option_c("\0", "--run")(words, stdin) or _option_c("\0")(words, stdin),
-    **dict.fromkeys(("fd", "fdfind"), _fd),
+    **dict.fromkeys(("fd", "fdfind"), fd),
     **dict.fromkeys(
         ("fakeroot", "rlwrap", "eatmydata", "torsocks", "torify", "valgrind", "catchsegv", "chronic"),
         _wrapper(),
@@ -375,10 +340,16 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "direnv": lambda words, stdin: [Started("words", words=tuple(words[2:]))] if len(words) > 2 else [],
     "alias": _alias,
     "trap": _trap,
-    "git": _git,
-    "tar": _tar,
-    "sed": _sed,
-    **dict.fromkeys(("sqlite3", "psql", "mysql", "mariadb"), _client),
+    "git": git,
+    "tar": tar,
+    "sed": sed,
+    **dict.fromkeys(("sqlite3", "psql", "mysql", "mariadb"), client),
+    **dict.fromkeys(dialects.BEFORE_COMMANDS, _wrapper()),
+    "repeat": _wrapper(own=1),
+    "emulate": _option_c(),
+    "sched": _joined(own=1),
+    "zargs": dialects.zargs,
+    **{name: _another(program) for name, program in dialects.OWN_FILES.items()},
     "cmd": cmd,
     "powershell": powershell,
     "pwsh": powershell,

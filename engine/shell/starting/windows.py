@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.shell.emulation import decode64
-from engine.shell.started import Started
+from engine.shell.starting.started import Started
 
 
 def cmd(words: Sequence[str], stdin: str | None) -> list[Started]:
