@@ -28,6 +28,7 @@ from engine.fields.words import LONGEST_NAME, word_set, words_of
 from engine.model import Json
 from engine.shell.expansion import render
 from engine.shell.reader import ShellReading, reading
+from engine.shell.starting.windows import replaced
 
 _PROSE_NAMES: Final = (
     "description explanation reason reasoning thought thoughts comment note summary title label goal "
@@ -147,6 +148,8 @@ class _Payload:
                 turned = _OF_WINDOWS.sub(lambda found: found[0].replace("\\", "/"), text)
                 if turned != text:
                     self.texts.append(turned)
+            if (filled := replaced(text)) is not None:
+                self.texts.append(filled)
             if key not in _SHELL_TEXTS:
                 self.code.append(text)
 

@@ -26,6 +26,8 @@ TAKING_SCRIPTS: Final = frozenset({"eval", "source", ".", "fish", "sh", "bash", 
 
 _EQUALS: Final = re.compile(r"=[A-Za-z_][\w.+-]*", re.ASCII)
 """`=rm` is where that program is."""
+_GLUED: Final = re.compile(r"(rd|rmdir|del|erase|copy|move|format|cmd)((?:/[A-Za-z]{1,2})+)", re.IGNORECASE)
+"""`rd/s/q` of cmd.exe."""
 _FLAG: Final = r"(?:[@A-Za-z0-9%#^~+-]|[sjgZlr](?P<{0}>[^\w\s()])[^()]{{0,20}}?(?P={0}))"
 FLAGS: Final = rf"(?:\((?:{_FLAG.format('mark')}){{1,12}}\))?[=~^]{{0,2}}"
 """How a parameter is to be expanded, before its name: `${(s:,:)x}`, `${=x}`."""
@@ -64,6 +66,8 @@ def readings_elsewhere(name: str, words: Sequence[str]) -> list[list[str]]:
     found: list[list[str]] = []
     if "^" in name and name != "^":  # the escape of cmd.exe
         found.append([word.replace("^", "") or "^" for word in words])
+    if (glued := _GLUED.fullmatch(words[0])) is not None:
+        found.append([glued[1], *(f"/{each}" for each in glued[2].split("/")[1:]), *words[1:]])
     if _EQUALS.fullmatch(name):
         found.append([name[1:], *words[1:]])
     for at, word in enumerate(words[:-1]):

@@ -50,6 +50,7 @@ from engine.shell.files.settled_path import settled
 from engine.shell.files.whereabouts import ROUNDABOUT
 from engine.shell.scanner import Scanner
 from engine.shell.starting.started import Started
+from engine.shell.starting.windows import is_of_folder
 from engine.shell.starting.wrappers import starts
 from engine.shell.state import DEEPEST, DESCRIPTOR, ON_FILES, OWN, RUN_LATER, State, bare
 from engine.shell.variables.choices import chosen, turns, without_unknown_program
@@ -271,7 +272,7 @@ class ShellReading(State):
             self.also += others
             self.behind(shown, heads)
             return shown, output
-        path = words[0] if "/" in words[0] else self.placed.get(words[0], "")
+        path = words[0] if is_of_folder(words[0]) else self.placed.get(words[0], "")
         if path and self.known(path):
             file = Started("file", path, tuple(words))
             _, output = self._start(file, render([path, *words[1:]]) + tail, "", stdin, before, depth + 1)

@@ -328,7 +328,7 @@ class State(Variables):
         outputs: Sequence[str | None],
     ) -> str | None:
         """Files that the command writes, to know them when they are run; what is left to print."""
-        command = shown.split(" ", 1)[0]
+        command = shown.split(" ", 1)[0].lower()
         if not simple.redirections and command not in _WRITING and "tee" not in shown:
             return output
         words = [word for raw in simple.words for word in fields(first(raw))] if simple.words else []

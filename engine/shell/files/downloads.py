@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Final
 
 from engine.shell.options import given
 
 _CALLED_AS_THERE: Final = frozenset({"wget", "aria2c", "fetch"})
 """Those that call a file as the server does, unless they are told otherwise."""
-DOWNLOADERS: Final = _CALLED_AS_THERE | {"curl", "http", "https", "xh", "xhs"}
+_OF_WINDOWS: Final = {
+    **dict.fromkeys(("iwr", "invoke-webrequest", "irm", "invoke-restmethod"), ("-outfile", "-o")),
+    "wget": ("-outfile",),
+    "start-bitstransfer": ("-destination", "-des", "-d"),
+}
+"""What PowerShell downloads with, and the options that name the file."""
+_LAST_NAMED: Final = frozenset({"certutil", "bitsadmin", "start-bitstransfer"})
+"""Those that may name it last."""
+DOWNLOADERS: Final = (
+    _CALLED_AS_THERE | _OF_WINDOWS.keys() | _LAST_NAMED | {"curl", "http", "https", "xh", "xhs"}
+)
 _NAMED: Final = frozenset({"output", "output-document", "out"})
 _FOLDER: Final = frozenset({"output-dir", "directory-prefix", "dir"})
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://")
@@ -20,6 +31,10 @@ def downloaded(program: str, words: Sequence[str]) -> list[str]:
     """The files that are named, and those that are called as at the server."""
     named: list[str] = []
     urls: list[str] = []
+    options = _OF_WINDOWS.get(program, ())
+    named += (after for word, after in pairwise(words) if word.lower() in options)
+    if program in _LAST_NAMED:
+        named += words[-1:]
     folder, called_as_there = "", False
     for option in given(program, words):
         if option.name in ("", "url"):

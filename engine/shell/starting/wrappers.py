@@ -13,10 +13,10 @@ from typing import Final
 
 from engine.shell import dialects
 from engine.shell.options import given
+from engine.shell.starting import windows
 from engine.shell.starting.input_words import words_given
 from engine.shell.starting.option_commands import client, editor, fd, git, sed, tar
 from engine.shell.starting.started import Started, after_options
-from engine.shell.starting.windows import cmd, powershell
 
 SHELLS: Final = frozenset(
     ["sh", "bash", "dash", "zsh", "ksh", "ksh93", "mksh", "ash", "fish", "rbash", "yash", "csh", "tcsh"]
@@ -28,7 +28,7 @@ _Rule = Callable[[Sequence[str], "str | None"], list[Started]]
 
 def starts(name: str, words: Sequence[str], stdin: str | None) -> list[Started]:
     """What `name` with the arguments `words` starts, given its input (None: unknown). Often nothing."""
-    rule = _RULES.get(name)
+    rule = _RULES.get(name) or _RULES.get(name.lower())
     return rule(words, stdin) if rule is not None else []
 
 
@@ -112,7 +112,9 @@ def _source(words: Sequence[str], stdin: str | None) -> list[Started]:
         return [Started("input")]  # as fish does
     if words[0] in ("-", "/dev/stdin", "/proc/self/fd/0", "/dev/fd/0"):
         return [Started("input")]
-    return [Started("file", words[0], tuple(words), here=True)]
+    file = Started("file", words[0], tuple(words), here=True)
+    command = windows.dotted(words)
+    return [Started("words", words=command), file] if command else [file]
 
 
 def _env(words: Sequence[str], stdin: str | None) -> list[Started]:
@@ -350,7 +352,12 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "sched": _joined(own=1),
     "zargs": dialects.zargs,
     **{name: _another(program) for name, program in dialects.OWN_FILES.items()},
-    "cmd": cmd,
-    "powershell": powershell,
-    "pwsh": powershell,
+    "cmd": windows.cmd,
+    **dict.fromkeys(("powershell", "pwsh"), windows.powershell),
+    **dict.fromkeys(("iex", "invoke-expression"), windows.evaluated),
+    **dict.fromkeys(("start", "start-process", "saps"), windows.process),
+    **dict.fromkeys(("icm", "invoke-command", "start-job", "start-threadjob"), windows.block),
+    **dict.fromkeys(("%", "foreach-object", "measure-command"), windows.block),
+    "forfiles": windows.each_file,
+    "call": _wrapper(),
 }

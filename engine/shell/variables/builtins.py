@@ -23,6 +23,7 @@ _CALCULATED: Final = re.compile(
     re.ASCII,
 )
 """Variables that an arithmetic expression assigns."""
+_POWERSHELL: Final = re.compile(r"\$([A-Za-z_]\w{0,60}) ?= ?(.{1,2000})", re.ASCII | re.DOTALL)
 _SET_OPTION: Final = re.compile(r"[-+][A-Za-z]+")
 
 
@@ -31,7 +32,16 @@ def assigned(
 ) -> list[str]:
     """Carry out what the builtin `name` assigns; answers with what is worth an entry of its own."""
     rule = _RULES.get(name)
+    if rule is None and name[:1] == "$":
+        rule, words = _powershell, [name, *words]
     return (rule(known, words, stdin, certain) or []) if rule is not None else []
+
+
+def _powershell(known: Variables, words: Sequence[str], stdin: str | None, certain: bool) -> None:
+    """`$x = 'a'`."""
+    found = _POWERSHELL.match(" ".join(words))
+    if found is not None:
+        known.assign(found[1], (found[2],), False, False)
 
 
 def _declare(known: Variables, words: Sequence[str], stdin: str | None, certain: bool) -> list[str]:
