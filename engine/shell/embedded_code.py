@@ -59,8 +59,10 @@ def quoted_commands(name: str, code: str) -> Iterator[str]:
 
 
 _GIT_RUNS: Final = re.compile(
-    r"(?:-x|--exec|--(?:tree|index|env|msg|commit|parent|tag-name)-filter"
-    r"|core\.(?:pager|editor|sshCommand|fsmonitor))(?:=(.*)|$)",
+    r"(?:-x|--exec|--extcmd|--(?:tree|index|env|msg|commit|parent|tag-name)-filter"
+    r"|--(?:upload|receive)-pack|--open-files-in-pager|[\w-]+\.(?:[^\s=]{0,200}\.)?"
+    r"(?:pager|editor|sshCommand|fsmonitor|helper|external|textconv|command|cmd|driver|clean|smudge|process|program"
+    r"|askPass|packObjectsHook|proxyCommand|alternateRefsCommand))(?:=(.*)|$)",
     re.DOTALL | re.IGNORECASE,
 )
 """What git runs while it rewrites commits, or in place of its own."""
@@ -76,7 +78,12 @@ def git_scripts(words: Sequence[str]) -> Iterator[str]:
     yield from (text[1:] if text.startswith("!") else f"git {text}" for text in texts if text)
     for at, word in enumerate(words):
         if option := _GIT_RUNS.fullmatch(word):
-            yield from filter(None, (option[1] or "".join(words[at + 1 : at + 2]),))
+            script = option[1] or "".join(words[at + 1 : at + 2])
+            yield from filter(None, (script.removeprefix("!"),))
+        elif word.startswith("-O") and "grep" in words[:at]:
+            yield from filter(None, (word[2:],))
+        elif word == "-u" and "clone" in words[:at]:
+            yield from words[at + 1 : at + 2]
     for verb, run in (("submodule", "foreach"), ("bisect", "run")):
         if verb in words and run in words[words.index(verb) :]:
             rest = words[words.index(run, words.index(verb)) + 1 :]

@@ -40,7 +40,7 @@ _ON_NAMED: Final = frozenset(_ON_NAMED_NAMES.split())
 ON_FILES: Final = _ON_NAMED | {"chmod", "chown", "chgrp", "find", "rsync", "tar", "ls"}
 RUN_LATER_NAMES: Final = (
     "PROMPT_COMMAND PS0 PS1 PS4 EDITOR VISUAL PAGER GIT_PAGER GIT_EDITOR GIT_SSH_COMMAND "
-    "GIT_EXTERNAL_DIFF LESSOPEN"
+    "GIT_EXTERNAL_DIFF LESSOPEN MANPAGER GIT_SEQUENCE_EDITOR GIT_SSH SSH_ASKPASS GIT_ASKPASS BROWSER"
 )
 RUN_LATER: Final = frozenset(RUN_LATER_NAMES.split())
 """Variables whose value a program runs."""

@@ -16,6 +16,8 @@ _BEGINS_ELSEWHERE: Final = re.compile(r"(?:~[\w.-]*|[$%`][^/]*)(?=/)")
 
 def settled(path: str) -> str:
     """The path in its shortest form."""
+    if path.startswith("~+"):  # the folder at hand
+        return normpath(f"./{path[2:]}")
     begin = _BEGINS_ELSEWHERE.match(path)
     if begin is None:
         return normpath(path)

@@ -15,7 +15,7 @@ from engine.shell.expansion import TooMuch
 from engine.shell.files.settled_path import settled
 
 ABSOLUTE: Final = ("/", "~", "$")
-ROUNDABOUT: Final = re.compile(r"[/~$][^\s:]*(?:/\.{1,2}(?:/|$)|//)")
+ROUNDABOUT: Final = re.compile(r"[/~$][^\s:]*(?:/\.{1,2}(?:/|$)|//)|~\+(?:/|$)")
 _UP: Final = re.compile(r"\.\.(?:/\.\.)*/?")
 MOST_FOLDERS: Final = 32
 

@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from engine.shell.embedded_code import git_scripts
-from engine.shell.starting.started import Started
+from engine.shell.starting.started import Started, after_options
 
 
 def editor(words: Sequence[str], stdin: str | None) -> list[Started]:
@@ -65,3 +65,77 @@ def fd(words: Sequence[str], stdin: str | None) -> list[Started]:
 
 
 _FD_RUNS: Final = re.compile(r"-[a-zA-Z]*[xX]|--exec(?:-batch)?")
+
+
+_SSH_RUNS: Final = re.compile(
+    r"(?:-o\s*)?(?:ProxyCommand|LocalCommand|KnownHostsCommand|RemoteCommand)(?:\s*=\s*|\s+)(.+)",
+    re.DOTALL | re.IGNORECASE,
+)
+
+
+def ssh_options(words: Sequence[str], stdin: str | None) -> list[Started]:
+    """`ssh -o ProxyCommand='x y' host`; so of scp and sftp, with `-S` for the program that connects."""
+    found = [Started("script", runs[1]) for word in words if (runs := _SSH_RUNS.fullmatch(word))]
+    return [each for each in found if each.text.lower() != "none"]
+
+
+def valued(*options: str) -> Callable[[Sequence[str], str | None], list[Started]]:
+    """The value of each of some options is a script: `rsync -e 'ssh x'`, `man -P less`."""
+
+    def rule(words: Sequence[str], stdin: str | None) -> list[Started]:
+        found: list[Started] = []
+        for at, word in enumerate(words):
+            name, equals, value = word.partition("=")
+            if word in options:
+                found += [Started("script", each) for each in words[at + 1 : at + 2]]
+            elif equals and name in options and value:
+                found.append(Started("script", value))
+        return found
+
+    return rule
+
+
+def debugger(words: Sequence[str], stdin: str | None) -> list[Started]:
+    """`gdb -ex 'shell x'`, `lldb -o 'platform shell x'`."""
+    pattern = re.compile(r"(?:platform\s+)?(?:shell|!)\s*(.+)", re.DOTALL)
+    return [Started("script", found[1]) for word in words if (found := pattern.fullmatch(word))]
+
+
+def make(words: Sequence[str], stdin: str | None) -> list[Started]:
+    """`make --eval='x: ; rm y'`, `make SHELL='rm y'`, and what it is given to read as its rules."""
+    found: list[Started] = []
+    reads = False
+    for at, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name == "--eval":
+            found += _recipes(value if equals else "".join(words[at + 1 : at + 2]))
+        elif equals and name in ("SHELL", ".SHELLFLAGS"):
+            found.append(Started("script", value))
+        reads = (
+            reads
+            or word in ("-f-", "--file=-")
+            or (word in ("-f", "--file") and words[at + 1 : at + 2] == ["-"])
+        )
+    return [*found, *(_recipes(stdin) if reads and stdin else ())]
+
+
+def _recipes(rules: str) -> list[Started]:
+    """The commands of rules: behind a tab, or behind the first `;` of a line."""
+    found: list[Started] = []
+    for line in rules.splitlines()[:MOST_RULES]:
+        command = line if line.startswith("\t") else line.partition(";")[2]
+        if command.strip():
+            found.append(Started("script", command.strip().lstrip("@+-")))
+    return found
+
+
+MOST_RULES: Final = 200
+
+
+def terminal(words: Sequence[str], stdin: str | None) -> list[Started]:
+    """`tmux new -d 'x y'`, `tmux send-keys 'x y' Enter`, `tmux new -d x y`."""
+    if len(words) < 2:
+        return []
+    found = [Started("script", word) for word in words[1:] if " " in word]
+    rest = words[1 + after_options(words[1:], "cnstxyeFP") :]
+    return [*found, Started("script", " ".join(rest))] if rest else found

@@ -13,9 +13,9 @@ from typing import Final
 
 from engine.shell import dialects
 from engine.shell.options import given
+from engine.shell.starting import option_commands as options
 from engine.shell.starting import windows
 from engine.shell.starting.input_words import words_given
-from engine.shell.starting.option_commands import client, editor, fd, git, sed, tar
 from engine.shell.starting.started import Started, after_options
 
 SHELLS: Final = frozenset(
@@ -48,6 +48,12 @@ def _wrapper(
 def _another(program: str) -> _Rule:
     """The same words given to another program."""
     return lambda words, stdin: [Started("words", words=(program, *words), same=True)]
+
+
+def _coreutils(words: Sequence[str], stdin: str | None) -> list[Started]:
+    """`coreutils rm x`, `coreutils --coreutils-prog=rm x`."""
+    rest = [word.removeprefix("--coreutils-prog=") for word in words]
+    return [Started("words", words=tuple(rest), same=True)] if rest else []
 
 
 def _entering(rule: _Rule, program: str) -> _Rule:
@@ -198,7 +204,8 @@ def _option_c(letter: str = "c", long: str = "--command") -> _Rule:
 
 def _ssh(words: Sequence[str], stdin: str | None) -> list[Started]:
     """What follows the host runs there; without it, what is piped in."""
-    return _joined("bcDEeFIiJLlmOopQRSWw", own=1)(words, stdin) or [Started("input")]
+    found = options.ssh_options(words, stdin)
+    return [*found, *(_joined("bcDEeFIiJLlmOopQRSWw", own=1)(words, stdin) or [Started("input")])]
 
 
 def _flock(words: Sequence[str], stdin: str | None) -> list[Started]:
@@ -298,9 +305,9 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "firejail": _wrapper(),
     "parallel": _parallel,
     "watch": _joined("nq", "--interval"),
-    "entr": _wrapper(same=False),
+    "entr": lambda words, stdin: _option_c("s")(words, stdin) or _wrapper(same=False)(words, stdin),
     "ssh": _ssh,
-    **dict.fromkeys(("vi", "vim", "nvim", "ex", "ed"), editor),
+    **dict.fromkeys(("vi", "vim", "nvim", "ex", "ed"), options.editor),
     "wsl": _wrapper("du", "--distribution --user", same=False),
     **dict.fromkeys(("$SHELL", "$BASH", "$0"), _shell),
     "su": _option_c(),
@@ -310,7 +317,14 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "flock": _flock,
     "at": lambda words, stdin: [Started("input")],
     "batch": lambda words, stdin: [Started("input")],
-    "tmux": lambda words, stdin: [Started("script", words[-1])] if len(words) > 1 else [],
+    "tmux": options.terminal,
+    **dict.fromkeys(("scp", "sftp"), options.ssh_options),
+    "rsync": options.valued("-e", "--rsh", "--rsync-path"),
+    "man": options.valued("-P", "--pager"),
+    **dict.fromkeys(("complete", "compgen", "mapfile", "readarray"), options.valued("-C")),
+    **dict.fromkeys(("gdb", "lldb"), options.debugger),
+    **dict.fromkeys(("make", "gmake"), options.make),
+    "coreutils": _coreutils,
     "screen": _wrapper("Scset", same=False),
     "npx": _npx,
     "bunx": _wrapper(same=False),
@@ -327,7 +341,7 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "npm": _run("exec", "x", script="c"),
     **dict.fromkeys(("conda", "mamba", "micromamba"), _run("run", with_value="np")),
     "nix-shell": lambda words, stdin: _option_c("\0", "--run")(words, stdin) or _option_c("\0")(words, stdin),
-    **dict.fromkeys(("fd", "fdfind"), fd),
+    **dict.fromkeys(("fd", "fdfind"), options.fd),
     **dict.fromkeys(
         ("fakeroot", "rlwrap", "eatmydata", "torsocks", "torify", "valgrind", "catchsegv", "chronic"),
         _wrapper(),
@@ -342,10 +356,10 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "direnv": lambda words, stdin: [Started("words", words=tuple(words[2:]))] if len(words) > 2 else [],
     "alias": _alias,
     "trap": _trap,
-    "git": git,
-    "tar": tar,
-    "sed": sed,
-    **dict.fromkeys(("sqlite3", "psql", "mysql", "mariadb"), client),
+    "git": options.git,
+    "tar": options.tar,
+    "sed": options.sed,
+    **dict.fromkeys(("sqlite3", "psql", "mysql", "mariadb"), options.client),
     **dict.fromkeys(dialects.BEFORE_COMMANDS, _wrapper()),
     "repeat": _wrapper(own=1),
     "emulate": _option_c(),

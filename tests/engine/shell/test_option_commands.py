@@ -1,0 +1,72 @@
+"""Commands that programs run because an option, a setting or a variable says so are read."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.shell.reader import read
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ssh -o ProxyCommand='rm -rf /' host",
+        "ssh -oProxyCommand='rm -rf /' host",
+        "ssh -o 'LocalCommand rm -rf /' host",
+        "scp -o ProxyCommand='rm -rf /' a host:b",
+        "rsync -e 'rm -rf /' a h:b",
+        "rsync --rsh='rm -rf /' a h:b",
+        "rsync --rsync-path 'rm -rf /' a h:b",
+        "git -c credential.helper='!rm -rf /' fetch",
+        "git config credential.helper '!rm -rf /'",
+        "git -c diff.external='rm -rf /' diff",
+        "git -c mergetool.x.cmd='rm -rf /' mergetool",
+        "git -c filter.x.clean='rm -rf /' add .",
+        "git -c sequence.editor='rm -rf /' rebase -i",
+        "git -c gpg.program='rm -rf /' commit -S",
+        "git clone --upload-pack='rm -rf /' h:x",
+        "git clone -u 'rm -rf /' h:x",
+        "git grep --open-files-in-pager='rm -rf /' x",
+        "git grep -O'rm -rf /' x",
+        "git difftool --extcmd='rm -rf /'",
+        "make --eval='x:;rm -rf /' x",
+        "make SHELL='rm -rf /' x",
+        "make -f - <<< 'all:; rm -rf /'",
+        "printf 'all:\\n\\t@rm -rf /\\n' | make -f -",
+        "man -P 'rm -rf /' ls",
+        "MANPAGER='rm -rf /' man ls",
+        "gdb -batch -ex 'shell rm -rf /'",
+        "gdb -batch -ex '!rm -rf /'",
+        "lldb -o 'platform shell rm -rf /'",
+        "tmux send-keys 'rm -rf /' Enter",
+        "tmux new-session -d rm -rf /",
+        "tmux new-session -d 'rm -rf /'",
+        "ls | entr -s 'rm -rf /'",
+        "complete -C 'rm -rf /' x",
+        "mapfile -C 'rm -rf /' -c 1 x",
+        "coreutils --coreutils-prog=rm -rf /",
+        "coreutils rm -rf /",
+    ],
+)
+def test_the_command_is_read(line: str) -> None:
+    assert "rm -rf /" in read([line])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ssh -o ProxyCommand=none host ls",
+        "git -c user.name='rm -rf /' commit -m 'rm -rf /'",
+        "git log --grep='rm -rf /'",
+        "rsync -a 'rm -rf /' h:b",
+        "make all NOTE='rm -rf /'",
+        "gdb -batch -ex 'print 1' 'rm -rf /'",
+    ],
+)
+def test_what_is_no_command_is_none(line: str) -> None:
+    assert "rm -rf /" not in read([line])
+
+
+@pytest.mark.parametrize("line", ["cd /; rm -rf ~+", "cd / && rm -rf ~+/"])
+def test_the_folder_at_hand_by_another_name(line: str) -> None:
+    assert "rm -rf /" in read([line])
