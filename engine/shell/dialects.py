@@ -43,7 +43,7 @@ SUBSCRIPT: Final = re.compile(
 ALTERNATIVES: Final = re.compile(r"\(([\w.*?~-]{1,200}(?:\|[\w.*?~-]{0,200}){0,20})\)", re.ASCII)
 """`id_(rsa|dsa)` within a word."""
 QUALIFIER: Final = re.compile(
-    r"\([\w.,@=*^%+-]{0,16}?e(?:\[([^\]\n]{1,2000})\]|(?P<mark>[:'\"|,])(.{1,2000}?)(?P=mark))"
+    r"\([\w.,@=*^%+-]{0,16}?e(?:\[([^\]\n]{1,2000})\]|(?P<mark>[:'\"])(.{1,2000}?)(?P=mark))"
 )
 """`*(e:'code':)` runs code for each file."""
 

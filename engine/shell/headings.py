@@ -17,10 +17,13 @@ from engine.shell.variables.store import MOST_VALUES, Value
 COUNTED: Final = frozenset(["for", "select", "foreach"])
 """Loops over a list."""
 _FOR: Final = re.compile(
-    r"[ \t]+((?:[A-Za-z_]\w*[ \t]+){0,8}?[A-Za-z_]\w*)[ \t\n]*(?:in\b|;|\n|\()", re.ASCII
+    r"[ \t]+(?:((?:[A-Za-z_]\w*[ \t]+(?!(?:do|in)\b)){1,8}?[A-Za-z_]\w*)[ \t\n]*(?:in\b|\()"
+    r"|([A-Za-z_]\w*)(?:[ \t\n]*(?:in\b|;|\n|\()|[ \t]+(?=do\b)))",
+    re.ASCII,
 )
 _PARENTHESES: Final = re.compile(r"[ \t]*+(?:\([ \t]*+\))?\s*+")
 _CLOSED: Final = re.compile(r"[ \t]*\)\s*")
+_COMPOUND: Final = re.compile(r"[{(]|\[\[|(?:if|while|until|for|select|case)\b")
 _REST: Final = re.compile(r"[^;\n]*")
 LONGEST_CALCULATED: Final = 400
 
@@ -36,7 +39,7 @@ class HeadingReader(RedirectionReader):
 
     def _is_of_fish(self, start: int) -> bool:
         """Whether a function that is named from `start` on has no braces: then its body ends with `end`."""
-        if self.text.startswith(("{", "("), self.at) or self.at >= len(self.text):
+        if _COMPOUND.match(self.text, self.at) or self.at >= len(self.text):
             return False
         found = _REST.match(self.text, start)
         self.at = found.end() if found else self.at
@@ -83,7 +86,7 @@ class HeadingReader(RedirectionReader):
                 values = ["$1"] if given is None else [word for words in given for word in words[1:]]
             if len(values) > MOST_VALUES and not several:
                 raise TooMuch
-            name, *others = found[1].split()
+            name, *others = (found[2] or found[1]).split()
             before = self.runner.values(name)
             for each in others:  # `for a b in x y` of zsh
                 self.runner.assign(each, tuple(values) or ("",), False, False)

@@ -253,7 +253,7 @@ class ShellReading(State):
             stdin = self.described(words[1:], stdin)
         self.remember(name, words[1:], stdin, certain)
         copied = self.copies.get(self.key(words[0]))
-        if copied is not None and copied != name:
+        if copied is not None and copied != name and name not in self.functions:
             return self._command([copied, *words[1:]], tail, stdin, before, depth + 1)
         output: str | None = None
         if name == "xargs":
@@ -262,7 +262,7 @@ class ShellReading(State):
             outside = self.goes_to(started.folder)
             inner, output = self._start(started, shown, tail, stdin, before, depth + 1)
             self.whereabouts = outside or self.whereabouts
-            if started.same and inner:
+            if started.same and inner and name not in self.functions:
                 return inner, output
         if name in self.aliases and name not in self.running:  # which not every shell looks for
             text = self.aliases[name] + ' "$@"'

@@ -95,7 +95,7 @@ class Scanner(HeadingReader):
                     frames[-1].loop = self._heading(word)
                     if word in COUNTED:
                         frames[-1].start = self.at
-                elif word in _CLOSERS and frames:
+                elif word in _CLOSERS and frames and (word != "end" or _is_of_fish(frames)):
                     line = self._close(line, simple, frames, len(word))
                 elif word == "function":
                     begin = self.at
@@ -336,3 +336,8 @@ class Scanner(HeadingReader):
         simple.words.append([QUOTED + test])
         self.at = found.end()
         return True
+
+
+def _is_of_fish(frames: Sequence[Frame]) -> bool:
+    """Whether groups end with `end`, since they stand in a function that has no braces."""
+    return any(frame.opener == "function" for frame in frames)

@@ -136,7 +136,8 @@ class WordReader(ParameterReader):
 
     def _globbed(self, raw: Raw) -> bool:
         """Take `(a|b)` within a path, and the code in `*(e:'rm x':)`, as zsh has them."""
-        if (code := QUALIFIER.match(self.text, self.at)) is not None:
+        globs = any(isinstance(part, str) and ("*" in part or "?" in part) for part in raw)
+        if globs and (code := QUALIFIER.match(self.text, self.at)) is not None:
             self.at = code.end()
             script = code[1] or code[3]
             self.runner.script(script.strip("'\""), self.depth + 1)

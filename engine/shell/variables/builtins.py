@@ -41,7 +41,7 @@ def _powershell(known: Variables, words: Sequence[str], stdin: str | None, certa
     """`$x = 'a'`."""
     found = _POWERSHELL.match(" ".join(words))
     if found is not None:
-        known.assign(found[1], (found[2],), False, False)
+        known.assign(found[1], (found[2], ""), False, False)
 
 
 def _declare(known: Variables, words: Sequence[str], stdin: str | None, certain: bool) -> list[str]:
@@ -83,6 +83,7 @@ def _set(known: Variables, words: Sequence[str], stdin: str | None, certain: boo
     rest = words[at:]
     if len(rest) > 1 and rest[0].isidentifier():  # a variable of fish
         known.assign(rest[0], [*rest[1:]] if len(rest) > 2 else (rest[1],), False, False)
+        known.assign(rest[0], ("",), False, False)  # which bash does not set
     if rest[:1] in (["--"], ("--",)):
         known.give(rest[1:], certain)
     elif rest:

@@ -87,7 +87,8 @@ class ParameterReader:
             return self._one_of(texts, name, f"@#{len(given)}" if len(texts) == len(given) else "")
         values = self.runner.values(name)
         if name == ARGUMENTS and not values and self.runner.positional != [()]:
-            return self._value("@", "", quoted)  # of zsh and fish
+            arguments = values_of(self._value("@", "", quoted))
+            return self._one_of([*arguments, ""], name)  # of zsh and fish
         if name == PROGRAMS and not values and subscript:
             return self._key(subscript) or f"${{{name}[]}}"
         if subscript not in ("", "@", "*"):
