@@ -136,6 +136,7 @@ class WordReader(ParameterReader):
 
     def _globbed(self, raw: Raw) -> bool:
         """Take `(a|b)` within a path, and the code in `*(e:'rm x':)`, as zsh has them."""
+        self.runner.step(1 + len(raw))  # all of it is looked through
         globs = any(isinstance(part, str) and ("*" in part or "?" in part) for part in raw)
         if globs and (code := QUALIFIER.match(self.text, self.at)) is not None:
             self.at = code.end()

@@ -6,6 +6,8 @@ called with `a b`. bash refuses these lines, or runs something else.
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from engine.shell.reader import UNREADABLE, read, reading
@@ -185,3 +187,12 @@ def test_what_another_shell_makes_of_a_command(line: str, entry: str) -> None:
 )
 def test_what_bash_makes_of_it_is_read_as_before(line: str, entry: str) -> None:
     assert entry in read([line])
+
+
+@pytest.mark.parametrize(
+    "unit", ["/a/a(b|c)", "/*(e:'x':)", "=(a)", "$x[1]", "${(s:,:)x}", "${:-a}", "for x (a) ", "b (echo a) "]
+)
+def test_many_of_these_take_no_longer_than_is_allowed(unit: str) -> None:
+    start = time.process_time()
+    read(["x=(a b); " + unit * (200_000 // len(unit))])
+    assert time.process_time() - start < 1.5
