@@ -26,7 +26,7 @@ from engine.fields.json_text import Readings, Unread, opened
 from engine.fields.scalars import text_of
 from engine.fields.words import LONGEST_NAME, word_set, words_of
 from engine.model import Json
-from engine.shell.expansion import render
+from engine.shell.expansion import TooMuch, render
 from engine.shell.reader import ShellReading, reading
 from engine.shell.starting.windows import replaced
 
@@ -148,8 +148,11 @@ class _Payload:
                 turned = _OF_WINDOWS.sub(lambda found: found[0].replace("\\", "/"), text)
                 if turned != text:
                     self.texts.append(turned)
-            if (filled := replaced(text)) is not None:
-                self.texts.append(filled)
+            try:
+                if (filled := replaced(text)) is not None:
+                    self.texts.append(filled)
+            except TooMuch:
+                self.room = -1
             if key not in _SHELL_TEXTS:
                 self.code.append(text)
 

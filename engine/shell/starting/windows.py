@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Final
 
 from engine.shell.emulation import decode64
+from engine.shell.expansion import TooMuch
 from engine.shell.starting.started import Started
 
 _WITH_VALUE_NAMES: Final = (
@@ -20,32 +21,35 @@ _COMMANDLET: Final = re.compile(r"[A-Za-z]+-[A-Za-z]+")
 _FILE_NAMES: Final = ("-filepath", "-argumentlist", "-args")
 _STARTING_VALUES: Final = ("-verb", "-windowstyle", "-workingdirectory", "-credential")
 _LOOP: Final = re.compile(
-    r"\bfor\s+(?:/[a-z]\s+(?:\"[^\"\n]{0,200}\"\s+)?)?(?:([a-z]:\S{0,400})\s+)?%%?([a-z])\s+in\s*\(([^)\n]{0,2000})\)\s*do\s+",
+    r"\bfor\s+(?:/[a-z]\s+(?:\"[^\"\n]{0,200}\"\s+)?)?(?:([a-z]:\S{0,400})\s+)?%%?([a-z])\s+in\s*\(([^()\n]{0,2000}+)\)\s*do\s+",
     re.IGNORECASE,
 )
-_SET: Final = re.compile(
-    r"\bset\s+\"?([A-Za-z_]\w{0,60})=([^&|\n\"]{0,400}?)[ \"]*(?=[&|\n\"]|$)", re.IGNORECASE
-)
+_SET: Final = re.compile(r"\bset\s+\"?([A-Za-z_]\w{0,60})=([^&|\n\"]{0,400}+)(?=[&|\n\"]|$)", re.IGNORECASE)
 EXECUTED: Final = (".exe", ".bat", ".cmd")
 """Programs of such names are looked for in the folder at hand, too."""
 LONGEST_REPLACED: Final = 16_384
+LONGEST_FILLED: Final = 4 * LONGEST_REPLACED
 MOST_REPLACED: Final = 8
 
 
 def replaced(text: str) -> str | None:
     """A script of cmd with the variables of its loops, and those that it sets, replaced; None where there are
-    none."""
+    none. Raises TooMuch where they make it far longer."""
     if not ("%" in text or "!" in text) or len(text) > LONGEST_REPLACED:
         return None
-    found = text
+    uses: list[tuple[str, str]] = []
     for loop in list(_LOOP.finditer(text))[:MOST_REPLACED]:
         folder, name, values = loop.groups()
         value = f"{folder.rstrip('/' + chr(92))}/{values}" if folder else values
-        found = re.sub(rf"%%?(?:~\w*)?{name}\b", value.replace("\\", r"\\"), found, flags=re.IGNORECASE)
-    for name, value in _SET.findall(text)[:MOST_REPLACED]:
-        for use in (f"%{name}%", f"!{name}!"):
-            found = re.sub(re.escape(use), value.replace("\\", r"\\"), found, flags=re.IGNORECASE)
-    return found if found != text and len(found) <= 4 * LONGEST_REPLACED else None
+        uses.append((rf"%%?(?:~\w*)?{name}\b", value))
+    uses += ((f"%{name}%|!{name}!", value.rstrip()) for name, value in _SET.findall(text)[:MOST_REPLACED])
+    found = text
+    for use, value in uses:
+        pattern = re.compile(use, re.IGNORECASE)
+        if len(found) + len(value) * sum(1 for _ in pattern.finditer(found)) > LONGEST_FILLED:
+            raise TooMuch
+        found = pattern.sub(value.replace("\\", r"\\"), found)
+    return found if found != text else None
 
 
 def is_of_folder(program: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.derived.shell_commands import shell_commands
+from engine.fields.computed import UNREADABLE
 from engine.shell.reader import read, reading
 
 
@@ -42,6 +43,14 @@ def test_what_a_shell_of_windows_is_told_is_read(line: str, entry: str) -> None:
 def test_a_loop_of_cmd_is_read_with_what_it_goes_over() -> None:
     found = shell_commands({"inputPayload": {"command": 'for /d %i in (C:/*) do rd /s /q "%i"'}})
     assert "rd /s /q C:/*" in found
+
+
+def test_loops_within_loops_are_an_error_before_they_fill_the_memory() -> None:
+    """Each turns a variable into hundreds of the next one: it was half a minute and 3 GB."""
+    loops = [f"for %%{here} in ({f'%%{there}' * 450}) do echo" for here, there in ("ab", "bc", "cd")]
+    script = "\n".join([f"echo {'%%a' * 1_000}", *loops])
+    for command in (script, f"cmd /c '{script}'"):
+        assert UNREADABLE in shell_commands({"inputPayload": {"command": command}})
 
 
 @pytest.mark.parametrize("program", ["certutil -urlcache -f", "bitsadmin /transfer j", "Start-BitsTransfer"])
