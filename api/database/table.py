@@ -1,10 +1,11 @@
-"""What all tables have in common: the one database of the process, and its counters."""
+"""What all tables have in common: the one database of the process, its counters, and pages of rows."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
-from peewee import DatabaseProxy, Model, SqliteDatabase
+from peewee import DatabaseProxy, Model, SqliteDatabase, Tuple
 
 database = DatabaseProxy()
 
@@ -29,3 +30,24 @@ def counter(name: str) -> int:
     statement = f"SELECT value FROM counters WHERE name = {database.param}"
     row = database.execute_sql(statement, (name,)).fetchone()
     return int(row[0]) if row else 0
+
+
+def page_of(
+    query: Any,
+    keys: Sequence[Any],
+    limit: int,
+    after: Any,
+    *,
+    ascending: bool = False,
+    order: Sequence[Any] = (),
+) -> tuple[list[Any], int, Any]:
+    """The rows behind `after`, which are the `keys` of the last row before; how many there are in all; and
+    where the next page begins, if any. `order`: the last ones of the keys, where these are enough."""
+    total = int(query.count())
+    order = order or keys
+    if after is not None:
+        here, there = Tuple(*order), Tuple(*after[-len(order) :])
+        query = query.where(here > there if ascending else here < there)
+    rows = list(query.order_by(*(key.asc() if ascending else key.desc() for key in order)).limit(limit + 1))
+    more, rows = len(rows) > limit, rows[:limit]
+    return rows, total, tuple(getattr(rows[-1], key.name) for key in keys) if more else None

@@ -15,7 +15,7 @@ from peewee import Case, Tuple, Value, fn
 from api.caller import Caller
 from api.database.id_index import IdIndex
 from api.database.models import CallTable, Organisation, Run
-from api.database.table import is_sqlite
+from api.database.table import is_sqlite, page_of
 from api.store.call_facts import ASSERTED, body_of_call, input_payload
 from api.store.grants.reading import grants_of_calls
 from api.store.review.reading import is_own
@@ -97,17 +97,13 @@ def list_runs(
         chosen &= Run.status == status
     if agent_id is not None:
         chosen &= Run.agent_id == agent_id
-    total = Run.select().where(chosen).count()
+    keys = (Run.started_at, Run.run_no)
     # Numbers grow with time on SQLite; on PostgreSQL they do in each lane for itself.
-    keys = (Run.run_no,) if is_sqlite() else (Run.started_at, Run.run_no)
-    if before is not None:
-        chosen &= Tuple(*keys) < Tuple(*before[-len(keys) :])
-    rows = list(_bounded().where(chosen).order_by(*(key.desc() for key in keys)).limit(limit + 1))
-    more = len(rows) > limit
-    rows = rows[:limit]
+    order = keys[1:] if is_sqlite() else keys
+    rows, total, position = page_of(_bounded().where(chosen), keys, limit, before, order=order)
     counts = _counts(id_index, [row.run_no for row in rows])
     summaries = [{**_facts(row), "toolCallCounts": counts[row.run_no]} for row in rows]
-    return summaries, int(total), (rows[-1].started_at, rows[-1].run_no) if more else None
+    return summaries, total, position
 
 
 def _bounded() -> Any:

@@ -13,6 +13,7 @@ import msgspec
 
 from api.database.connection import Database, marks
 from api.database.models import Agent
+from api.database.table import page_of
 from api.database.transaction import Transaction
 
 MOST_TOOLS: Final = 100
@@ -107,20 +108,10 @@ def list_agents(
     chosen = Agent.organisation_id == organisation_id
     if search:
         chosen &= Agent.agent_id.contains(search)
-    total = Agent.select().where(chosen).count()
-    if after is not None:
-        at, agent_id = after
-        chosen &= _before(at, agent_id) if newest else Agent.agent_id > agent_id
-    order = (Agent.first_seen_at.desc(), Agent.agent_id.desc()) if newest else (Agent.agent_id,)
-    rows = list(Agent.select().where(chosen).order_by(*order).limit(limit + 1))
-    rows, more = rows[:limit], len(rows) > limit
-    position = (rows[-1].first_seen_at, rows[-1].agent_id) if more else None
-    return [_agent(row) for row in rows], int(total), position
-
-
-def _before(at: str, agent_id: str) -> Any:
-    seen = Agent.first_seen_at
-    return (seen < at) | ((seen == at) & (Agent.agent_id < agent_id))
+    query, keys = Agent.select().where(chosen), (Agent.first_seen_at, Agent.agent_id)
+    order = keys if newest else keys[1:]
+    rows, total, position = page_of(query, keys, limit, after, ascending=not newest, order=order)
+    return [_agent(row) for row in rows], total, position
 
 
 def find_agent(organisation_id: str, agent_id: str) -> dict[str, Any] | None:

@@ -16,6 +16,7 @@ from peewee import fn
 from api import metrics
 from api.database.connection import Database, marks
 from api.database.models import Alert
+from api.database.table import page_of
 from api.database.transaction import Transaction
 
 MOST_EVIDENCE: Final = 20
@@ -125,20 +126,10 @@ def list_alerts(
     chosen: Chosen, limit: int, after: Position | None, ascending: bool
 ) -> tuple[list[dict[str, Any]], int, Position | None]:
     """One page by time, how many there are in all, and where the next page begins, if any."""
-    where = chosen.where()
-    total = Alert.select().where(where).count()
     keys = (Alert.raised_at, Alert.alert_id)
-    if after is not None:
-        at, alert_id = after
-        if ascending:
-            where &= (Alert.raised_at > at) | ((Alert.raised_at == at) & (Alert.alert_id > alert_id))
-        else:
-            where &= (Alert.raised_at < at) | ((Alert.raised_at == at) & (Alert.alert_id < alert_id))
-    order = keys if ascending else tuple(key.desc() for key in keys)
-    rows = list(Alert.select().where(where).order_by(*order).limit(limit + 1))
-    rows, more = rows[:limit], len(rows) > limit
-    position = (rows[-1].raised_at, rows[-1].alert_id) if more else None
-    return [_alert(row) for row in rows], int(total), position
+    query = Alert.select().where(chosen.where())
+    rows, total, position = page_of(query, keys, limit, after, ascending=ascending)
+    return [_alert(row) for row in rows], total, position
 
 
 def find_alert(organisation_id: str, alert_id: str) -> dict[str, Any] | None:

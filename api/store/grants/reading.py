@@ -8,6 +8,7 @@ import msgspec
 from peewee import JOIN, fn
 
 from api.database.models import Approval, Grant, GrantUse, Run
+from api.database.table import page_of
 from api.store.review.terms import terms_of
 
 CALLS: Final = "calls"
@@ -35,18 +36,9 @@ def list_grants(
             chosen &= column == filters[name]
     if "active" in filters:
         chosen &= _is_active(at) if filters["active"] else ~_is_active(at)
-    total = _joined(Grant.grant_id).where(chosen).count()
-    if before is not None:
-        created_at, grant_id = before
-        chosen &= (Grant.created_at < created_at) | (
-            (Grant.created_at == created_at) & (Grant.grant_id < grant_id)
-        )
-    rows = list(
-        _all().where(chosen).order_by(Grant.created_at.desc(), Grant.grant_id.desc()).limit(limit + 1)
-    )
-    more, rows = len(rows) > limit, rows[:limit]
-    position = (rows[-1].created_at, rows[-1].grant_id) if more else None
-    return [_shape(row, at) for row in rows], int(total), position
+    keys = (Grant.created_at, Grant.grant_id)
+    rows, total, position = page_of(_all().where(chosen), keys, limit, before)
+    return [_shape(row, at) for row in rows], total, position
 
 
 def find_grant(organisation_id: str, grant_id: str, at: str) -> dict[str, Any] | None:
@@ -92,16 +84,13 @@ def _is_active(at: str) -> Any:
     )
 
 
-def _joined(*columns: Any) -> Any:
+def _all() -> Any:
     return (
-        Grant.select(*columns)
+        Grant.select(Grant, _USED.alias("used"), Run.ended_at.alias("ended_at"), Approval.about)
         .join(Run, JOIN.LEFT_OUTER, on=(Run.run_no == Grant.run_no))
         .join(Approval, JOIN.LEFT_OUTER, on=(Approval.approval_id == Grant.approval_id))
+        .objects()
     )
-
-
-def _all() -> Any:
-    return _joined(Grant, _USED.alias("used"), Run.ended_at.alias("ended_at"), Approval.about).objects()
 
 
 def _status(row: Any, at: str) -> str:

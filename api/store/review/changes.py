@@ -21,6 +21,7 @@ from api.caller import Caller
 from api.clock import iso, seconds
 from api.database.models import HeldChange
 from api.database.secrets_at_rest import VAULT
+from api.database.table import page_of
 from api.database.transaction import Transaction
 
 STATUSES: Final = ("pending", "approved", "applied", "rejected", "expired", "stale", "failed")
@@ -109,16 +110,9 @@ def listed(
     mine = HeldChange.organisation_id == organisation_id
     if status is not None:
         mine &= HeldChange.status == status
-    total = HeldChange.select().where(mine).count()
-    if after is not None:
-        at, change_id = after
-        mine &= (HeldChange.requested_at < at) | (
-            (HeldChange.requested_at == at) & (HeldChange.change_id < change_id)
-        )
-    order = (HeldChange.requested_at.desc(), HeldChange.change_id.desc())
-    rows = list(HeldChange.select(*_LIGHT).where(mine).order_by(*order).limit(limit + 1))
-    position = (rows[limit - 1].requested_at, rows[limit - 1].change_id) if len(rows) > limit else None
-    return [shape(row) for row in rows[:limit]], int(total), position
+    keys = (HeldChange.requested_at, HeldChange.change_id)
+    rows, total, position = page_of(HeldChange.select(*_LIGHT).where(mine), keys, limit, after)
+    return [shape(row) for row in rows], total, position
 
 
 def request_of(row: HeldChange) -> dict[str, Any]:

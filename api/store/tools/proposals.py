@@ -15,6 +15,7 @@ import msgspec
 
 from api.caller import Caller
 from api.database.models import ToolProposal
+from api.database.table import page_of
 from api.database.transaction import Transaction
 from api.store.tools.admitted import Proposed, admit, admitted, state
 from engine.canonical_json import canonical_json
@@ -53,17 +54,9 @@ def list_proposals(
         chosen &= ToolProposal.server == server
     if status is not None:
         chosen &= ToolProposal.status == status
-    total = ToolProposal.select().where(chosen).count()
-    if before is not None:
-        at, proposal_id = before
-        chosen &= (ToolProposal.created_at < at) | (
-            (ToolProposal.created_at == at) & (ToolProposal.proposal_id < proposal_id)
-        )
-    order = (ToolProposal.created_at.desc(), ToolProposal.proposal_id.desc())
-    rows = list(ToolProposal.select().where(chosen).order_by(*order).limit(limit + 1))
-    rows, more = rows[:limit], len(rows) > limit
-    position = (rows[-1].created_at, rows[-1].proposal_id) if more else None
-    return [_summary(row) for row in rows], int(total), position
+    keys = (ToolProposal.created_at, ToolProposal.proposal_id)
+    rows, total, position = page_of(ToolProposal.select().where(chosen), keys, limit, before)
+    return [_summary(row) for row in rows], total, position
 
 
 def find_proposal(caller: Caller, proposal_id: str) -> dict[str, Any] | None:
