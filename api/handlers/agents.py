@@ -11,7 +11,7 @@ from api.caller import Caller
 from api.context import Context
 from api.http.exchange import Reply, Values, decode_cursor, page
 from api.http.problems import need
-from api.http.route import PAGE_HEADERS, VIEWER, Query, Route, page_query
+from api.http.route import VIEWER, Query, Route, page_query
 from api.store import halts
 from api.store.alerts import agents, alerts
 from api.store.alerts.agents import Position
@@ -100,7 +100,6 @@ ROUTES = (
                 "By id, or those first whom nobody knew before.",
             ),
         ),
-        headers=PAGE_HEADERS,
         description="They are read from the log in the background, and are a second or two behind it.",
     ),
     Route(

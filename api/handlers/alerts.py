@@ -7,7 +7,7 @@ from api.context import Context
 from api.handlers.audit import moment_of
 from api.http.exchange import Reply, TimeAndId, Values, decode_cursor, page
 from api.http.problems import need
-from api.http.route import PAGE_HEADERS, REVIEWER, VIEWER, Query, Route, page_query
+from api.http.route import REVIEWER, VIEWER, Query, Route, page_query
 from api.store.alerts import alerts
 from api.store.alerts.alerts import Chosen
 from engine.model import SEVERITIES
@@ -80,7 +80,6 @@ ROUTES = (
                 "Newest first, or oldest first with `asc`.",
             ),
         ),
-        headers=PAGE_HEADERS,
         description="What detectors found in the log, a second or two after it was committed.",
     ),
     Route(

@@ -11,7 +11,7 @@ from api.context import Context
 from api.database.transaction import Transaction
 from api.http.exchange import Reply, Values, decode_cursor, page
 from api.http.problems import invalid, need, not_found
-from api.http.route import ADMIN, PAGE_HEADERS, Route, page_query
+from api.http.route import ADMIN, Route, page_query
 from api.store import accounts
 
 
@@ -106,7 +106,6 @@ ROUTES = (
         reply="api-key",
         reply_is_array=True,
         query=page_query(100, 1_000),
-        headers=PAGE_HEADERS,
         description="Newest first, revoked ones too.",
     ),
     Route(

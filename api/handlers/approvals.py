@@ -16,7 +16,7 @@ from api.database.transaction import Transaction
 from api.handlers import grants
 from api.http.exchange import Reply, TimeAndId, Values, decode_cursor, page
 from api.http.problems import ApiError, need, not_found
-from api.http.route import AGENT, PAGE_HEADERS, REVIEWER, WAIT, Query, Route, page_query
+from api.http.route import AGENT, REVIEWER, WAIT, Query, Route, page_query
 from api.ingestion.decide import halted
 from api.store import approvals, halts
 from api.store.approvals import Resolution
@@ -220,7 +220,6 @@ ROUTES = (
                 "Newest first, or oldest first with `asc`.",
             ),
         ),
-        headers=PAGE_HEADERS,
         description="`notified` says by which channels people were told of each.",
     ),
     Route(

@@ -16,7 +16,7 @@ from api.caller import Caller
 from api.context import Context
 from api.http.exchange import Reply, Values, decode_cursor, page
 from api.http.problems import invalid, not_found
-from api.http.route import ADMIN, PAGE_HEADERS, VIEWER, Query, Route, cursor
+from api.http.route import ADMIN, VIEWER, Query, Route, cursor
 
 _Number = Annotated[int, Meta(ge=0, le=2**62)]
 _Cursor = Annotated[dict[_Number, _Number], Meta(min_length=1)]
@@ -172,7 +172,6 @@ ROUTES = (
             Query("order", {"type": "string", "enum": ["asc", "desc"]}, "By time; see below."),
             Query("format", FORMATS, "See below."),
         ),
-        headers=PAGE_HEADERS,
         also_media_types=(NDJSON,),
         description="`json`: a page of `limit` records (default 100, at most 1,000), newest first. `jsonl`: "
         "an export of all that match, or of the first `limit` of them (at most 1,000,000), oldest first, one "

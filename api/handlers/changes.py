@@ -37,7 +37,7 @@ from api.handlers import (
 )
 from api.http.exchange import Reply, TimeAndId, Values, decode_cursor, page
 from api.http.problems import ApiError, as_api_error, need
-from api.http.route import ADMIN, PAGE_HEADERS, Query, Route, page_query
+from api.http.route import ADMIN, Query, Route, page_query
 from api.store import accounts
 from api.store.review import changes
 from api.store.review.changes import NewChange
@@ -316,7 +316,6 @@ ROUTES = (
             Query("status", {"type": "string", "enum": list(changes.STATUSES)}, "Only those."),
             *page_query(100, 1_000),
         ),
-        headers=PAGE_HEADERS,
         description="Newest first.",
     ),
     Route(

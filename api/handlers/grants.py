@@ -9,7 +9,7 @@ from api.clock import iso
 from api.context import Context
 from api.http.exchange import Reply, TimeAndId, Values, decode_cursor, page
 from api.http.problems import ApiError, invalid, need
-from api.http.route import PAGE_HEADERS, REVIEWER, VIEWER, Query, Route, page_query
+from api.http.route import REVIEWER, VIEWER, Query, Route, page_query
 from api.store.grants import granting, reading
 from api.store.grants.granting import Terms
 
@@ -107,7 +107,6 @@ ROUTES = (
             Query("toolName", _NAME, "Only those for calls of this tool."),
             *page_query(100, 1_000),
         ),
-        headers=PAGE_HEADERS,
         description="A grant of `calls` is made with an approval (`POST /v1/approvals/:id/approve` with "
         "`grant`); one of `labels` by `POST /v1/grants`. Simulations and backtests are made without grants.",
     ),

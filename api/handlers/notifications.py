@@ -12,7 +12,7 @@ from api.context import Context
 from api.database.transaction import Transaction
 from api.http.exchange import Reply, Values, number_before, page
 from api.http.problems import need, not_found
-from api.http.route import ADMIN, PAGE_HEADERS, Route, page_query
+from api.http.route import ADMIN, Route, page_query
 from api.notifications.notifier import problem_of
 from api.store.notifications import channels, notices
 from api.webhooks.address import places
@@ -97,7 +97,6 @@ ROUTES = (
         reply="notice",
         reply_is_array=True,
         query=page_query(50, 500),
-        headers=PAGE_HEADERS,
     ),
     Route(
         "POST",

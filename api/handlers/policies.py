@@ -15,7 +15,7 @@ from api.context import Context
 from api.http import bodies
 from api.http.exchange import Reply, Values, decode_cursor, page
 from api.http.problems import ApiError, need, not_found, problem_json
-from api.http.route import ADMIN, PAGE_HEADERS, VIEWER, Query, Route, page_query
+from api.http.route import ADMIN, VIEWER, Query, Route, page_query
 from api.policies.warnings import accept_replaced as accept
 from api.policies.warnings import replaced
 from engine.conditions.settings import missing, reads
@@ -279,7 +279,6 @@ ROUTES = (
             ),
             *page_query(1000, 10000),
         ),
-        headers=PAGE_HEADERS,
     ),
     Route(
         "POST",

@@ -15,7 +15,7 @@ from api.caller import Caller
 from api.context import Context
 from api.http.exchange import Reply, Values, decode_cursor, page
 from api.http.problems import need
-from api.http.route import AGENT, PAGE_HEADERS, VIEWER, WAIT, Query, Route, page_query
+from api.http.route import AGENT, VIEWER, WAIT, Query, Route, page_query
 from api.ingestion.decide import halted
 from api.store import halts, runs
 
@@ -157,7 +157,6 @@ ROUTES = (
             Query("agentId", {"type": "string", "minLength": 1, "maxLength": 200}, "Only of this agent."),
             *page_query(100, 1_000),
         ),
-        headers=PAGE_HEADERS,
         description="An API key sees its own runs and those of the agent that it is bound to.",
     ),
     Route(
@@ -177,7 +176,6 @@ ROUTES = (
             ),
             *page_query(runs.USUAL_CALLS, runs.MOST_CALLS),
         ),
-        headers=PAGE_HEADERS,
         description="Holds the newest `limit` of its calls, in the order reported, and `toolCallCounts` of "
         "all; `Link` leads to older ones. With `wait`, answers at the run's next change. Give the `revision` "
         "of the last answer as `after`, so that nothing falls between two waits. While a halt lasts, an API "

@@ -19,7 +19,7 @@ from api.handlers.tools import shape_of
 from api.http import bodies
 from api.http.exchange import Reply, TimeAndId, Values, decode_cursor, page
 from api.http.problems import invalid, need, not_found
-from api.http.route import ADMIN, AGENT, PAGE_HEADERS, Query, Route, page_query
+from api.http.route import ADMIN, AGENT, Query, Route, page_query
 from api.store.tools import proposals
 from api.store.tools.admitted import SHOWN, Proposed
 from engine.derived.tools import Tools, of_tool
@@ -185,7 +185,6 @@ ROUTES = (
             Query("status", {"type": "string", "enum": list(proposals.STATUSES)}, "Only those."),
             *page_query(100, 1_000),
         ),
-        headers=PAGE_HEADERS,
         description="An API key sees those that it made.",
     ),
     Route(

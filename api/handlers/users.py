@@ -10,7 +10,7 @@ from api.context import Context
 from api.database.transaction import Transaction
 from api.http.exchange import Reply, Values, decode_cursor, page
 from api.http.problems import ApiError, invalid, need
-from api.http.route import ADMIN, PAGE_HEADERS, Route, page_query
+from api.http.route import ADMIN, Route, page_query
 from api.store import accounts, emails, login_limits
 
 
@@ -107,7 +107,6 @@ ROUTES = (
         reply="user",
         reply_is_array=True,
         query=page_query(100, 1_000),
-        headers=PAGE_HEADERS,
         description="By e-mail.",
     ),
     Route(

@@ -15,7 +15,7 @@ from api.context import Context
 from api.database.transaction import Transaction
 from api.http.exchange import Reply, Values, decode_cursor, number_before, page
 from api.http.problems import ApiError, need, not_found
-from api.http.route import ADMIN, PAGE_HEADERS, Route, page_query
+from api.http.route import ADMIN, Route, page_query
 from api.store import deliveries, webhooks
 from api.webhooks import address, signing
 from schemas.suggestion import suggestion
@@ -180,7 +180,6 @@ ROUTES = (
         reply="webhook",
         reply_is_array=True,
         query=page_query(100, 1000),
-        headers=PAGE_HEADERS,
     ),
     Route("GET", "/v1/webhooks/:id", ADMIN, get_webhook, "A webhook", "webhooks", reply="webhook"),
     Route(
@@ -227,7 +226,6 @@ ROUTES = (
         reply="delivery",
         reply_is_array=True,
         query=page_query(50, 500),
-        headers=PAGE_HEADERS,
     ),
     Route(
         "POST",

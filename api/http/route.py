@@ -71,12 +71,17 @@ class Route:
     description: str = ""
     media_type: str = "application/json"
     headers: tuple[str, ...] = ()
+    """Of success; what takes a `cursor` also has those of pages."""
     also_media_types: tuple[str, ...] = ()
     """Other forms of the success answer, that a query parameter asks for."""
     instead: Callable[[Mapping[str, str], Mapping[str, str], ApiError], Reply | None] | None = None
     """What a caller who is known is told instead of a problem, by path and query; None: the problem."""
     also_statuses: tuple[int, ...] = ()
     """Other statuses that come with the same body, such as the 503 of `/health`."""
+
+    def __post_init__(self) -> None:
+        if any(query.name == "cursor" for query in self.query):
+            object.__setattr__(self, "headers", (*PAGE_HEADERS, *self.headers))
 
     @property
     def operation_id(self) -> str:
