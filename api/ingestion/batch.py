@@ -120,7 +120,6 @@ class Batch:
             found = remembered(transaction, events, known_runs, known_calls)
         else:
             found = answered(transaction.looked_up)
-        next_run, next_event = transaction.next_numbers(len(events))
         return cls(
             store,
             transaction,
@@ -130,8 +129,7 @@ class Batch:
             found.learnt,
             found.calls,
             found.known,
-            next_run,
-            next_event,
+            *transaction.next_numbers(len(events)),
             leaps,
         )
 
@@ -166,8 +164,8 @@ class Batch:
         event of the run, so rows that are not written yet are never missed."""
         if run.values is not None:
             return
-        if self.transaction.assumed is not None and run.flow:
-            raise NeedsAnswer
+        if run.flow:
+            self.need_answer()
         flow = 0 if run.new else run.flow  # of a new one there is nothing to be read
         run.values = run_values.values_of(self.store, run.run_no, flow, run.task, run.parent_run_id)
         if not run.new:
@@ -237,7 +235,7 @@ class Batch:
         return over
 
     def _counted(self, bucket: str, since: float, most: int) -> int:
-        if self.transaction.assumed is not None:
+        if self.is_assumed:
             return 0
         if not self.store.is_sqlite:
             # Known before, as a rule, and locked with all others: then this is nothing new.
@@ -248,6 +246,11 @@ class Batch:
     def is_assumed(self) -> bool:
         """Whether what is in the database was assumed, and not looked at."""
         return self.transaction.assumed is not None
+
+    def need_answer(self) -> None:
+        """Raises NeedsAnswer there: what follows takes a look."""
+        if self.is_assumed:
+            raise NeedsAnswer
 
     def may_hold(self, key_id: str, most: int) -> bool:
         """Whether one more call of a key may wait for a person, as it does then."""
@@ -261,7 +264,7 @@ class Batch:
         return may
 
     def _held(self, key_id: str) -> int:
-        if self.transaction.assumed is not None:
+        if self.is_assumed:
             return 0
         rows = self.store.rows(
             "SELECT COUNT(*) FROM approvals WHERE key_id = ? AND status = 'pending'", (key_id,)
@@ -273,7 +276,7 @@ class Batch:
         now = self.transaction.now
         # When the newest calls but one are so many as fit; those of this batch are the newest of all.
         newer = limit.limit - 1 - self.fresh.get(bucket, 0)
-        if newer >= 0 and self.transaction.assumed is None:
+        if newer >= 0 and not self.is_assumed:
             since = window_start(limit, now) - self._ahead(limit)
             first, times = self.times.get(bucket, (0, []))
             if not first <= newer < first + len(times):
@@ -297,8 +300,7 @@ class Batch:
         """How many calls went ahead by a grant. INVARIANT: nobody else counts them meanwhile."""
         known = self.uses.get(grant_id)
         if known is None:
-            if self.transaction.assumed is not None:
-                raise NeedsAnswer
+            self.need_answer()
             if not self.store.is_sqlite:
                 self.store.rows(*lock_buckets([bucket]))
             rows = self.store.rows("SELECT COUNT(*) FROM grant_uses WHERE grant_id = ?", (grant_id,))
@@ -322,7 +324,7 @@ class Batch:
         call.completed_at = self.transaction.at
         if (cleared := self.transaction.counter(OUTPUTS)) and call.decided_at < iso(cleared):
             output = None
-        if self.transaction.assumed is not None:
+        if self.is_assumed:
             now = (call.call_no, call.tool_call_id, call.completed_at)
             self.outcomes.append((*now, completion, output, call.flags))
             return
@@ -334,8 +336,7 @@ class Batch:
 
     def write_flags(self, call: CallRow) -> None:
         """Record the flags of a call, leaving its outcome as it is."""
-        if self.transaction.assumed is not None:
-            raise NeedsAnswer
+        self.need_answer()
         self.flush_calls()
         self.store.change("UPDATE tool_calls SET flags = ? WHERE call_no = ?", (call.flags, call.call_no))
 
@@ -370,7 +371,7 @@ class Batch:
         if self.transaction.assumed is not None:
             self._write_assumed(self.transaction.assumed)
         self._insert(RunRow, [run.row() for run in new])
-        if self.transaction.assumed is None:
+        if not self.is_assumed:
             for run in self.changed:
                 if not run.new:
                     values = [getattr(run, name) for name in _CHANGING]

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import msgspec
 
-from api.database.errors import NeedsAnswer
 from api.ingestion.batch import Batch
 from api.ingestion.decide import DecidedCall
 from api.ingestion.event import Incoming
@@ -83,7 +82,7 @@ def keep_up(batch: Batch, run: KnownRun, event: Incoming, ruleset: Ruleset) -> N
         if (other := batch.runs.get((run.organisation_id, name))) is not None:
             labels: list[str] = _decode(other.labels)
             if not set(labels) <= set(_decode(run.labels)):
-                _need_answer(batch)
+                batch.need_answer()
                 _mark(run, ruleset.needs, add_labels(run, labels))
 
 
@@ -133,8 +132,8 @@ def follow(batch: Batch, run: KnownRun, outcome: DecidedCall) -> list[str]:
     name = outcome.evaluated.call.tool_name if made else ""
     steps = before.advanced(needs.marks(name, labels, policies), needs.bounds)
     changes = steps is not before or not set(labels) <= set(_decode(run.labels))
-    if changes and batch.transaction.assumed is not None and not run.new:
-        raise NeedsAnswer
+    if changes and not run.new:
+        batch.need_answer()
     if steps is not before:
         run.steps = _encode(steps).decode() if steps.marks else None
         run.changed()
@@ -156,8 +155,7 @@ def first_read(batch: Batch, outcome: DecidedCall) -> str:
         origin = origin_of(target.value, memory.loaded) if target.source == UNTRUSTED else None
         if origin is None or len(found) == MOST_SHOWN:
             continue
-        if batch.transaction.assumed is not None:
-            raise NeedsAnswer
+        batch.need_answer()
         value, call_no = origin
         if call_no not in outputs:
             outputs[call_no] = run_values.output_of(batch.store, call_no, MOST_READ)
@@ -185,7 +183,7 @@ def said(batch: Batch, run: KnownRun, event: Incoming, ruleset: Ruleset) -> None
     """What a person wrote to the run counts as its task does."""
     message = event.metadata.get("message")
     if isinstance(message, str) and ruleset.needs.values and run.parent_run_id is None:
-        _need_answer(batch)
+        batch.need_answer()
         batch.load_values(run)
         assert run.values is not None
         batch.value_rows += _added(batch, run, run.values.said(message), 0)
@@ -200,7 +198,7 @@ def reported(
     sees = needs.values and output is not None
     if not (needs.reports or sees):
         return {}
-    _need_answer(batch)
+    batch.need_answer()
     name = str(event.metadata.get("toolName", "")) if call is None else call.tool_name
     facts: dict[str, Any] = {}
     payload: Json = None  # also of a call whose event retention has removed
@@ -234,11 +232,6 @@ def reported(
             data["reason"] = "; ".join(match.reason for match in warnings)
             batch.transaction.notify(run.organisation_id, "tool.warned", data, run.key_id)
     return told
-
-
-def _need_answer(batch: Batch) -> None:
-    if batch.transaction.assumed is not None:
-        raise NeedsAnswer
 
 
 def _report(

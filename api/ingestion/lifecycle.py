@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from api.clock import DAY, iso
-from api.database.errors import NeedsAnswer
 from api.ingestion import flow
 from api.ingestion.batch import Batch
 from api.ingestion.event import Incoming, Receipt
@@ -90,8 +89,8 @@ def _start(batch: Batch, run: KnownRun, event: Incoming) -> bool:
     whether it is the first."""
     if any(value is not None for value in (run.task, run.model, run.reason, run.agent_context)):
         return False
-    if batch.transaction.assumed is not None and not run.new:
-        raise NeedsAnswer  # INVARIANT: a run that is remembered changes by its end alone
+    if not run.new:
+        batch.need_answer()  # INVARIANT: a run that is remembered changes by its end alone
     metadata = event.metadata
     context = metadata.get("agentContext")
     run.task, run.model = metadata.get("task"), metadata.get("model")
@@ -127,8 +126,8 @@ def _completed(
     call = batch.call(run, event)
     if call is not None and call.tool_call_id != metadata["toolCallId"]:
         call = None
-    if transaction.assumed is not None and (call is None or call.decided_at < iso(transaction.now - DAY)):
-        raise NeedsAnswer  # it is not remembered, so it may be there; or outputs of its time may be gone
+    if call is None or call.decided_at < iso(transaction.now - DAY):
+        batch.need_answer()  # it is not remembered, so it may be there; or outputs of its time may be gone
     gap = _gap(call, metadata)
     believed = gap is None and not is_halted and event.body.eventType == "tool.completed"
     if call is not None and gap is not None:

@@ -23,7 +23,6 @@ from api import metrics
 from api.caller import Caller
 from api.clock import Leaps
 from api.database.connection import Database
-from api.database.errors import NeedsAnswer
 from api.database.id_index import IdIndex
 from api.database.lanes.policy_mark import POLICY_MARK, is_behind
 from api.database.lanes.session import Statement
@@ -294,8 +293,7 @@ class Ingestion:
             self.evaluator.counted(event, begun_at)
         asks = outcome.status == "awaiting_approval"
         if asks and not self._pending.may_hold(batch, event.caller.key_id):
-            if batch.transaction.assumed is not None:
-                raise NeedsAnswer  # it may be known already
+            batch.need_answer()  # it may be known already
             return refusals.too_many_pending(self._pending.most)
         return outcome
 
