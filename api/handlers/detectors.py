@@ -16,7 +16,7 @@ from engine.detectors.watch import name_of
 from engine.documents.detectors import detector_as_json
 from engine.model import Detector
 from engine.repository.archive import FileRecord
-from engine.repository.definitions import DETECTORS, Defined, etag
+from engine.repository.definitions import DETECTORS, Defined
 from engine.repository.repository import Repository
 from engine.repository.sync import WriteResult
 
@@ -76,7 +76,7 @@ async def list_detector_versions(caller: Caller, values: Values, context: Contex
 
 async def _reply(stored: Defined[Detector], caller: Caller, context: Context, status: int = 200) -> Reply:
     states = await context.reads.read(caller, _states, context.store, caller.organisation_id)
-    headers = {"ETag": f'"{etag(stored.file)}"'}
+    headers = {"ETag": f'"{stored.file.etag}"'}
     if status == 201:
         headers["Location"] = f"/v1/detectors/{stored.document.detector_id}"
     return Reply(_shape(stored.document, stored.file, states), status, headers)

@@ -64,7 +64,7 @@ async def list_tools_versions(caller: Caller, values: Values, context: Context) 
 
 
 def _reply(stored: Defined[ToolSet], status: int = 200) -> Reply:
-    headers = {"ETag": f'"{stored.etag}"'}
+    headers = {"ETag": f'"{stored.file.etag}"'}
     if status == 201:
         headers["Location"] = f"/v1/tools/{stored.document.tool_set_id}"
     return Reply(_shape(stored.document, stored.file), status, headers)

@@ -37,6 +37,11 @@ class FileRecord:
     updated_at: str
     source: Source
 
+    @property
+    def etag(self) -> str:
+        """Names exactly this state of the document."""
+        return f"{self.version}-{self.digest[:16]}"
+
 
 @dataclass(frozen=True, slots=True)
 class FileChange:

@@ -43,7 +43,8 @@ class StoredSettings:
 
     @property
     def etag(self) -> str:
-        return etag(self.file)
+        """`0` is that they have none."""
+        return "0" if self.file is None else self.file.etag
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +53,6 @@ class Defined(Generic[D]):
 
     document: D
     file: FileRecord
-
-    @property
-    def etag(self) -> str:
-        return etag(self.file)
-
-
-def etag(file: FileRecord | None) -> str:
-    """Names exactly this state of a document; `0` is that there is none."""
-    return "0" if file is None else f"{file.version}-{file.digest[:16]}"
 
 
 def stored_settings(snapshot: Snapshot, organisation_id: str) -> StoredSettings:
@@ -256,6 +248,6 @@ def versions_of(
 
 
 def _match(if_match: str | None, file: FileRecord | None, what: str) -> None:
-    if if_match not in (None, "*", etag(file)):
-        at = "not there" if file is None else f"at version {file.version}"
+    etag, at = ("0", "not there") if file is None else (file.etag, f"at version {file.version}")
+    if if_match not in (None, "*", etag):
         raise PreconditionFailed(f"{what}: {at} now; read again and repeat your change")

@@ -25,14 +25,14 @@ Document = Policy | Preset | Pack | ToolSet | Detector | OrganisationSettings
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A policy in force and its file. `etag` names exactly this state of it."""
+    """A policy in force and its file."""
 
     policy: Policy
     file: FileRecord
 
     @property
     def etag(self) -> str:
-        return f"{self.file.version}-{self.file.digest[:16]}"
+        return self.file.etag
 
 
 @dataclass(frozen=True, slots=True)
