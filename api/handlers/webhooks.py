@@ -14,7 +14,7 @@ from api.caller import Caller
 from api.context import Context
 from api.database.transaction import Transaction
 from api.http.exchange import Reply, Values, decode_cursor, number_before, page
-from api.http.problems import ApiError, need, not_found
+from api.http.problems import ApiError, all_of, need, not_found
 from api.http.route import ADMIN, Route, page_query
 from api.store import deliveries, webhooks
 from api.webhooks import address, signing
@@ -35,10 +35,7 @@ def _check(body: Mapping[str, Any], context: Context) -> None:
             message = f"`{event}` is not an event{near}"
             errors.append({"pointer": f"/events/{index}", "message": message})
     if errors:
-        count = len(errors)
-        first = errors[0]["message"]
-        detail = first if count == 1 else f"{count} problems; the first: {first}"
-        raise ApiError("validation_failed", detail, errors=errors)
+        raise all_of(errors)
 
 
 def _new_secret() -> str:

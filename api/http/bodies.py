@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from api.http.problems import ApiError, invalid, problem_json
+from api.http.problems import ApiError, all_of, invalid, problem_json
 from api.http.unique_keys import RepeatedKey, unique_keys
 from engine.errors import Problem
 from engine.fields.json_text import is_deeper
@@ -203,7 +203,4 @@ def validate(schema: str, value: Any, also: Also = lambda value: ()) -> None:
         if len(errors) < MOST_PROBLEMS:
             told = {(each["pointer"], each["message"]) for each in errors}
             errors += [problem_json(each) for each in also(value) if (each.pointer, each.message) not in told]
-        count = len(errors)
-        first = errors[0]["message"]
-        detail = first if count == 1 else f"{count} problems; the first: {first}"
-        raise ApiError("validation_failed", detail, errors=errors)
+        raise all_of(errors)

@@ -6,7 +6,7 @@ Body: `{type, title, status, detail, code, errors[], requestId}`; each of `error
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from api.database.errors import DatabaseFull, DatabaseUnavailable
@@ -101,6 +101,13 @@ def invalid(pointer: str, message: str, **extra: Any) -> ApiError:
     return ApiError("validation_failed", message, errors=[{"pointer": pointer, "message": message} | extra])
 
 
+def all_of(errors: Sequence[Mapping[str, Any]]) -> ApiError:
+    """All wrong values at once, each with its pointer and message."""
+    first = next((each["message"] for each in errors), "")
+    detail = first if len(errors) == 1 else f"{len(errors)} problems; the first: {first}"
+    return ApiError("validation_failed", detail, errors=errors)
+
+
 def problem_json(problem: engine_errors.Problem) -> dict[str, Any]:
     shape: dict[str, Any] = {"pointer": problem.pointer, "message": problem.message, "code": problem.code}
     for name in ("file", "line", "column"):
@@ -110,11 +117,7 @@ def problem_json(problem: engine_errors.Problem) -> dict[str, Any]:
 
 
 def _documents(error: engine_errors.DocumentError) -> ApiError:
-    problems = [problem_json(problem) for problem in error.problems]
-    count = len(problems)
-    first = problems[0]["message"] if problems else str(error)
-    detail = first if count == 1 else f"{count} problems; the first: {first}"
-    return ApiError("validation_failed", detail, errors=problems)
+    return all_of([problem_json(problem) for problem in error.problems])
 
 
 def as_api_error(error: BaseException) -> ApiError | None:
