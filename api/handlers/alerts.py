@@ -7,7 +7,7 @@ from api.context import Context
 from api.handlers.audit import moment_of
 from api.http.exchange import Reply, TimeAndId, Values, decode_cursor, page
 from api.http.problems import need
-from api.http.route import REVIEWER, VIEWER, Query, Route, page_query
+from api.http.route import ORDER, REVIEWER, VIEWER, Query, Route, page_query
 from api.store.alerts import alerts
 from api.store.alerts.alerts import Chosen
 from engine.model import SEVERITIES
@@ -74,11 +74,7 @@ ROUTES = (
             Query("since", _MOMENT, "Raised then or later (ISO 8601)."),
             Query("until", _MOMENT, "Raised before (ISO 8601)."),
             *page_query(100, 1_000),
-            Query(
-                "order",
-                {"type": "string", "enum": ["asc", "desc"], "default": "desc"},
-                "Newest first, or oldest first with `asc`.",
-            ),
+            ORDER,
         ),
         description="What detectors found in the log, a second or two after it was committed.",
     ),

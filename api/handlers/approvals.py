@@ -16,7 +16,7 @@ from api.database.transaction import Transaction
 from api.handlers import grants
 from api.http.exchange import Reply, TimeAndId, Values, decode_cursor, page
 from api.http.problems import ApiError, need, not_found
-from api.http.route import AGENT, REVIEWER, WAIT, Query, Route, page_query
+from api.http.route import AGENT, ORDER, REVIEWER, WAIT, Query, Route, page_query
 from api.ingestion.decide import halted
 from api.store import approvals, halts
 from api.store.approvals import Resolution
@@ -214,11 +214,7 @@ ROUTES = (
             *(Query(name, _TEXT, f"Only those of this {what}.") for name, what in _EXACTLY.items()),
             Query("search", _TEXT, "Words that stand in what it is about, in names, ids or the reason."),
             *page_query(100, 1_000),
-            Query(
-                "order",
-                {"type": "string", "enum": ["asc", "desc"], "default": "desc"},
-                "Newest first, or oldest first with `asc`.",
-            ),
+            ORDER,
         ),
         description="`notified` says by which channels people were told of each.",
     ),

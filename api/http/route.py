@@ -97,6 +97,11 @@ def cursor(most: int) -> Query:
 
 CURSOR = cursor(2_000)
 """An id of 200 characters, with escapes, in base64."""
+ORDER = Query(
+    "order",
+    {"type": "string", "enum": ["asc", "desc"], "default": "desc"},
+    "Newest first, or oldest first with `asc`.",
+)
 WAIT = Query(
     "wait",
     {"type": "integer", "minimum": 0, "maximum": 240, "default": 0},
