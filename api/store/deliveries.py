@@ -94,25 +94,8 @@ def listed(
 
 def test(transaction: Transaction, organisation_id: str, webhook_id: str) -> dict[str, Any]:
     """Enqueue a `webhook.test` event for this webhook, whatever it is subscribed to; returns the delivery."""
-    delivery_id = transaction.ids("dlv")
     data = {"webhookId": webhook_id, "message": "this is a test; the webhook works"}
-    payload = webhooks.payload_of("webhook.test", data, transaction.now)
-    transaction.enqueue_delivery(
-        webhooks.delivery_row(
-            *(webhook_id, delivery_id, organisation_id, "webhook.test", payload),
-            *(transaction.now, transaction.now),
-        )
-    )
-    return {
-        "deliveryId": delivery_id,
-        "webhookId": webhook_id,
-        "event": "webhook.test",
-        "status": "pending",
-        "attempts": [],
-        "nextAttemptAt": transaction.at,
-        "payload": msgspec.json.decode(payload),
-        "createdAt": transaction.at,
-    }
+    return _shape(notices.enqueue_now(transaction, webhook_id, organisation_id, "webhook.test", data))
 
 
 def redeliver(

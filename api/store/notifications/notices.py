@@ -102,24 +102,22 @@ def test(transaction: Transaction, organisation_id: str, name: str) -> dict[str,
     channel = channels.own(organisation_id, name)
     if channel is None:
         return None
-    notice_id = transaction.ids("dlv")
-    payload = webhooks.payload_of(channels.TEST, {"channel": name}, transaction.now)
-    transaction.enqueue_delivery(
-        webhooks.delivery_row(
-            *(channel.webhook_id, notice_id, organisation_id, channels.TEST, payload),
-            *(transaction.now, transaction.now),
-        )
-    )
+    data = {"channel": name}
+    row = enqueue_now(transaction, channel.webhook_id, organisation_id, channels.TEST, data)
     rest(transaction, channel.webhook_id, 0.0)
-    return {
-        "noticeId": notice_id,
-        "channel": name,
-        "event": channels.TEST,
-        "status": "pending",
-        "attempts": [],
-        "nextAttemptAt": transaction.at,
-        "createdAt": transaction.at,
-    }
+    return _shape(row, name)
+
+
+def enqueue_now(
+    transaction: Transaction, receiver_id: str, organisation_id: str, event: str, data: dict[str, str]
+) -> Delivery:
+    """What goes out at once to a webhook or channel, as it will be kept."""
+    now, payload = transaction.now, webhooks.payload_of(event, data, transaction.now)
+    row = webhooks.delivery_row(
+        receiver_id, transaction.ids("dlv"), organisation_id, event, payload, now, now
+    )
+    transaction.enqueue_delivery(row)
+    return Delivery(**dict(zip(webhooks.COLUMNS, row, strict=True)))
 
 
 def rests_behind(payloads: Sequence[str]) -> bool:
