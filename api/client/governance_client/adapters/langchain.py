@@ -129,12 +129,7 @@ class GovernanceMiddleware(AgentMiddleware[Any, Any, Any]):
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]]
     ) -> ToolMessage | Command[Any]:
         run = self._run(request.state)
-        decision = run.driver.run(self._asking(run, request))
-        interrupts = Interrupts(request.tool_call["id"])
-        while decision.waiting:
-            interrupts.wait(_request(request, decision))
-            decision = run.driver.run(self._asking(run, request))
-        interrupts.leave()
+        decision = run.driver.run(self._deciding(run, request))
         if not decision.allowed:
             return _refusal(request, decision)
         with _making(run, decision) as made:
@@ -147,12 +142,7 @@ class GovernanceMiddleware(AgentMiddleware[Any, Any, Any]):
         handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
     ) -> ToolMessage | Command[Any]:
         run = self._run(request.state)
-        decision = await run.driver.run_async(self._asking(run, request))
-        interrupts = Interrupts(request.tool_call["id"])
-        while decision.waiting:
-            interrupts.wait(_request(request, decision))
-            decision = await run.driver.run_async(self._asking(run, request))
-        interrupts.leave()
+        decision = await run.driver.run_async(self._deciding(run, request))
         if not decision.allowed:
             return _refusal(request, decision)
         with _making(run, decision) as made:
@@ -217,12 +207,19 @@ class GovernanceMiddleware(AgentMiddleware[Any, Any, Any]):
             _tell(message, self._run(request.state))
         return answer
 
-    def _asking(self, run: RunCore, request: ToolCallRequest) -> Flow[ToolDecision]:
+    def _deciding(self, run: RunCore, request: ToolCallRequest) -> Flow[ToolDecision]:
+        """Asks until the call waits for nobody; each time that it does, the graph is interrupted."""
         call = request.tool_call
         details: CallDetails = {"wait": self._waits, "tool_call_id": call["id"]}
         if request.tool is not None:
             details["input_schema"] = _schema(request.tool)
-        return run.asking(call["name"], call["args"], details)
+        decision = yield from run.asking(call["name"], call["args"], details)
+        interrupts = Interrupts(call["id"])
+        while decision.waiting:
+            interrupts.wait(_request(request, decision))
+            decision = yield from run.asking(call["name"], call["args"], details)
+        interrupts.leave()
+        return decision
 
 
 class _Failures(BaseCallbackHandler):
