@@ -98,20 +98,17 @@ class _Guard:
         return self._plain()
 
     def _asking(self, run: GuardingRun, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Flow[ToolDecision]:
-        return run.asking(self._tool, self._bind(args, kwargs), self._details, goes_on=True)
-
-    def _ask(self, run: GuardingRun, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ToolDecision:
-        return _allowed(run.driver.run(self._asking(run, args, kwargs)))
-
-    async def _ask_async(
-        self, run: GuardingRun, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> ToolDecision:
-        return _allowed(await run.driver.run_async(self._asking(run, args, kwargs)))
+        """Raises Refused."""
+        arguments = self._bind(args, kwargs)
+        decision = yield from run.asking(self._tool, arguments, self._details, goes_on=True)
+        if not decision.allowed:
+            raise Refused(decision)
+        return decision
 
     def _plain(self) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             run = self._run_of()
-            decision = self._ask(run, args, kwargs)
+            decision = run.driver.run(self._asking(run, args, kwargs))
             try:
                 made = self._function(*args, **kwargs)
             except BaseException as error:
@@ -124,7 +121,7 @@ class _Guard:
     def _coroutine(self) -> Callable[..., Any]:
         async def call(*args: Any, **kwargs: Any) -> Any:
             run = self._run_of()
-            decision = await self._ask_async(run, args, kwargs)
+            decision = await run.driver.run_async(self._asking(run, args, kwargs))
             with _Outcome(run, decision) as outcome:
                 outcome.output = await self._function(*args, **kwargs)
             return outcome.output
@@ -134,7 +131,7 @@ class _Guard:
     def _generator(self) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Iterator[Any]:
             run = self._run_of()
-            decision = self._ask(run, args, kwargs)
+            decision = run.driver.run(self._asking(run, args, kwargs))
             with _Outcome(run, decision) as outcome:
                 outcome.output = []
                 for value in self._function(*args, **kwargs):
@@ -146,7 +143,7 @@ class _Guard:
     def _async_generator(self) -> Callable[..., Any]:
         async def call(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
             run = self._run_of()
-            decision = await self._ask_async(run, args, kwargs)
+            decision = await run.driver.run_async(self._asking(run, args, kwargs))
             with _Outcome(run, decision) as outcome:
                 outcome.output = []
                 async for value in self._function(*args, **kwargs):
@@ -154,12 +151,6 @@ class _Guard:
                     yield value
 
         return call
-
-
-def _allowed(decision: ToolDecision) -> ToolDecision:
-    if not decision.allowed:
-        raise Refused(decision)
-    return decision
 
 
 def _handed_back(run: GuardingRun, decision: ToolDecision, made: Any) -> Any:
