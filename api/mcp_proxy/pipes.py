@@ -12,7 +12,8 @@ import os
 import queue
 import signal
 import threading
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from api.mcp_proxy.message import RpcMessage
@@ -28,28 +29,22 @@ class LineTooLong(Exception):
     """More bytes than any message has, and no end of line."""
 
 
-class LineSplitter:
-    """Cuts what arrives into lines, without looking twice at what had no end."""
-
-    def __init__(self) -> None:
-        self._rest = bytearray()
-        self._looked = 0
-
-    def feed(self, chunk: bytes) -> list[bytes]:
-        self._rest += chunk
-        found = []
-        while (end := self._rest.find(b"\n", self._looked)) >= 0:
-            found.append(bytes(self._rest[:end]))
-            del self._rest[: end + 1]
-            self._looked = 0
-        self._looked = len(self._rest)
-        if self._looked > LONGEST_LINE:
+async def _lines(read: Callable[[], Awaitable[bytes]]) -> AsyncIterator[bytes]:
+    """What is read, until that is nothing, cut into lines without looking twice at what had no end."""
+    rest = bytearray()
+    while chunk := await read():
+        looked, found = len(rest), list[bytes]()
+        rest += chunk
+        while (end := rest.find(b"\n", looked)) >= 0:
+            found.append(bytes(rest[:end]))
+            del rest[: end + 1]
+            looked = 0
+        if len(rest) > LONGEST_LINE:
             raise LineTooLong(f"a message is longer than {LONGEST_LINE} bytes")
-        return found
-
-    def rest(self) -> bytes:
-        """What stands after the last end of line, for the end of the stream."""
-        return bytes(self._rest)
+        for line in found:
+            yield line
+    if rest:
+        yield bytes(rest)
 
 
 class ByteInput:
@@ -62,12 +57,8 @@ class ByteInput:
         chunks: asyncio.Queue[bytes] = asyncio.Queue(_CHUNKS_AHEAD)
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._read, args=(chunks, loop), daemon=True).start()
-        splitter = LineSplitter()
-        while chunk := await chunks.get():
-            for line in splitter.feed(chunk):
-                yield line
-        if rest := splitter.rest():
-            yield rest
+        async for line in _lines(chunks.get):
+            yield line
 
     def _read(self, chunks: asyncio.Queue[bytes], loop: asyncio.AbstractEventLoop) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended: nobody reads any more
@@ -153,14 +144,9 @@ class McpProcess:
             self._process.stdin.write(message.line + b"\n")
             await self._process.stdin.drain()
 
-    async def lines(self) -> AsyncIterator[bytes]:
+    def lines(self) -> AsyncIterator[bytes]:
         assert self._process.stdout is not None
-        splitter = LineSplitter()
-        while chunk := await self._process.stdout.read(_CHUNK):
-            for line in splitter.feed(chunk):
-                yield line
-        if rest := splitter.rest():
-            yield rest
+        return _lines(partial(self._process.stdout.read, _CHUNK))
 
     async def end(self) -> int:
         """Waits for the server to end, urges it when it takes too long; its exit code, as a shell states
