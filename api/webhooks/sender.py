@@ -15,7 +15,7 @@ import socket
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final
 
@@ -176,13 +176,7 @@ class Sender:
         """One attempt; never raises for what a receiver or the network does."""
         started = time.monotonic()
         answer = await self._bounded(url, {**HEADERS, **headers}, body)
-        return PostResult(
-            answer.status,
-            answer.body,
-            answer.error,
-            answer.retry_after,
-            round((time.monotonic() - started) * 1000),
-        )
+        return replace(answer, duration_ms=round((time.monotonic() - started) * 1000))
 
     async def _bounded(self, url: str, headers: Mapping[str, str], body: bytes) -> PostResult:
         parts = bytearray()
