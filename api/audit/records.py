@@ -191,7 +191,9 @@ def find_record(organisation_id: str, audit_id: str) -> dict[str, Any] | None:
     """The record with this id, in the shape of `list_records`; in the whole log, when it is not where ids
     of its time are."""
     found = find_near(organisation_id, audit_id)
-    return found if found is not None else _one(_own(organisation_id), audit_id)
+    if found is None:
+        return next(_found(" AND audit_id = ? LIMIT 1", organisation_id, audit_id), None)
+    return found
 
 
 def find_near(organisation_id: str, audit_id: str, at: str | None = None) -> dict[str, Any] | None:
@@ -274,10 +276,6 @@ def rows(statement: str, *parameters: Any) -> Iterator[tuple[Any, ...]]:
 
 def _own(organisation_id: str) -> Any:
     return Audit.select(Audit.record, Audit.hash).where(Audit.organisation_id == organisation_id)
-
-
-def _one(query: Any, audit_id: str) -> dict[str, Any] | None:
-    return next(_records(query.where(Audit.audit_id == audit_id).limit(1)), None)
 
 
 def _records(query: Any) -> Iterator[dict[str, Any]]:
