@@ -9,7 +9,7 @@ import msgspec
 
 from api.caller import Caller
 from api.context import Context
-from api.handlers.definitions import version_as_json
+from api.handlers.definitions import kept, version_as_json
 from api.handlers.policies import if_match
 from api.http.exchange import Reply, Values
 from api.http.problems import invalid
@@ -82,12 +82,7 @@ def _reply(stored: StoredSettings, caller: Caller, snapshot: Snapshot) -> Reply:
         ],
     }
     if stored.file is not None:
-        shape |= {
-            "version": stored.file.version,
-            "file": stored.file.path,
-            "updatedAt": stored.file.updated_at,
-            "source": stored.file.source,
-        }
+        shape |= {"version": stored.file.version} | kept(caller.organisation_id, stored.file)
     return Reply(shape, headers={"ETag": f'"{stored.etag}"'})
 
 

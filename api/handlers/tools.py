@@ -11,7 +11,6 @@ from api.http.exchange import Reply, Values
 from api.http.route import ADMIN, VIEWER, Route
 from engine.documents.tool_sets import tool_set_as_json
 from engine.model import ToolSet
-from engine.repository.archive import FileRecord
 from engine.repository.definitions import TOOLS, Defined
 from engine.repository.snapshot import in_order
 
@@ -22,7 +21,8 @@ async def list_tools(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/tools: the tool sets that count in the organisation, the one that is asked first foremost."""
     snapshot = await context.newest()
     paths = in_order(snapshot.tool_sets, caller.organisation_id)
-    return Reply([_shape(snapshot.tool_sets[path], snapshot.files[path]) for path in reversed(paths)])
+    sets = (Defined(snapshot.tool_sets[path], snapshot.files[path]) for path in reversed(paths))
+    return Reply(list(map(shape_of, sets)))
 
 
 async def get_tools(caller: Caller, values: Values, context: Context) -> Reply:
@@ -67,16 +67,13 @@ def _reply(stored: Defined[ToolSet], status: int = 200) -> Reply:
     headers = {"ETag": f'"{stored.file.etag}"'}
     if status == 201:
         headers["Location"] = f"/v1/tools/{stored.document.tool_set_id}"
-    return Reply(_shape(stored.document, stored.file), status, headers)
+    return Reply(shape_of(stored), status, headers)
 
 
 def shape_of(stored: Defined[ToolSet]) -> dict[str, Any]:
     """A set as it is answered."""
-    return _shape(stored.document, stored.file)
-
-
-def _shape(tool_set: ToolSet, file: FileRecord) -> dict[str, Any]:
-    return tool_set_as_json(tool_set) | definitions.kept(tool_set.organisation_id, file)
+    document = stored.document
+    return tool_set_as_json(document) | definitions.kept(document.organisation_id, stored.file)
 
 
 _REFUSED = ("policy_file_invalid", "precondition_failed", "conflict")
