@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from pathlib import Path
 from typing import Any
 
 from api.cli.api_client import RunningService, add_limit, add_running_action, path_of, running, show_page
+from api.cli.commands.simulate import read_policy
 from api.cli.spelling import spelled
-from api.cli.terminal import USAGE, CommandError, Subparsers, add_yes, confirm, print_json, show, tell
+from api.cli.terminal import Subparsers, add_yes, confirm, print_json, show, tell
 
 COLUMNS = {
     "policyId": "POLICY",
@@ -157,20 +156,9 @@ def _apply(arguments: argparse.Namespace) -> int:
 
 def _wanted(file: str) -> dict[str, Any]:
     """What the file says, in the shape of the API. Raises DocumentError at its place in the file."""
-    from dataclasses import replace
+    from engine.documents.policy import policy_as_json
 
-    from engine.documents.policy import load_policy, policy_as_json
-    from engine.errors import DocumentError
-
-    try:
-        source = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-    except OSError as error:
-        raise CommandError(f"`{file}` cannot be read: {error.strerror}", USAGE) from None
-    try:
-        policy = load_policy(source).policy
-    except DocumentError as error:
-        raise DocumentError(replace(each, file=file) for each in error.problems) from None
-    shape: dict[str, Any] = policy_as_json(policy)
+    shape: dict[str, Any] = policy_as_json(read_policy(file))
     return {key: value for key, value in shape.items() if key not in _OF_SERVICE}
 
 

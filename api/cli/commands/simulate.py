@@ -161,7 +161,14 @@ def _no_constant(word: str) -> Any:
 
 
 def read_draft(name: str, organisation_id: str = "default") -> Policy:
-    """A policy of a YAML or JSON file; its name need not be its id."""
+    """What `read_policy` gives, as if it were enabled."""
+    from dataclasses import replace
+
+    return replace(read_policy(name, organisation_id), enabled=True)
+
+
+def read_policy(name: str, organisation_id: str = "default") -> Policy:
+    """A policy of a YAML or JSON file; its name need not be its id. Raises DocumentError at its place."""
     from dataclasses import replace
 
     from engine.documents.policy import load_policy
@@ -172,10 +179,9 @@ def read_draft(name: str, organisation_id: str = "default") -> Policy:
     except OSError as error:
         raise CommandError(f"`{name}` cannot be read: {error.strerror}", USAGE) from None
     try:
-        policy = load_policy(source, "", organisation_id=organisation_id).policy
+        return load_policy(source, "", organisation_id=organisation_id).policy
     except DocumentError as error:
         raise DocumentError(replace(each, file=name) for each in error.problems) from None
-    return replace(policy, enabled=True)
 
 
 # ---- deciding ------------------------------------------------------------------------------------------
