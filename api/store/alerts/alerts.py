@@ -154,28 +154,18 @@ def by_detector(organisation_id: str) -> dict[str, tuple[int, int, str]]:
 
 def open_by_agent(organisation_id: str, agent_ids: Sequence[str]) -> dict[str, int]:
     """How many open alerts there are of each of these agents."""
-    rows: Any = (
-        Alert.select(Alert.agent_id, fn.COUNT(Alert.alert_id))
-        .where(
-            (Alert.organisation_id == organisation_id)
-            & Alert.agent_id.in_(agent_ids)
-            & Alert.acknowledged_at.is_null()
-        )
-        .group_by(Alert.agent_id)
-        .tuples()
-    )
-    return {agent_id: int(count) for agent_id, count in rows}
+    mine = (Alert.organisation_id == organisation_id) & Alert.agent_id.in_(agent_ids)
+    return _count_by(Alert.agent_id, mine & Alert.acknowledged_at.is_null())
 
 
 def count_open() -> Mapping[str, int]:
     """By severity, over all organisations, for the metrics."""
-    rows: Any = (
-        Alert.select(Alert.severity, fn.COUNT(Alert.alert_id))
-        .where(Alert.acknowledged_at.is_null())
-        .group_by(Alert.severity)
-        .tuples()
-    )
-    return {severity: int(count) for severity, count in rows}
+    return _count_by(Alert.severity, Alert.acknowledged_at.is_null())
+
+
+def _count_by(column: Any, chosen: Any) -> dict[str, int]:
+    rows: Any = Alert.select(column, fn.COUNT(Alert.alert_id)).where(chosen).group_by(column).tuples()
+    return {name: int(count) for name, count in rows}
 
 
 def old(store: Database, before: str, most: int) -> list[str]:
