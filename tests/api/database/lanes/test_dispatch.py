@@ -222,7 +222,7 @@ async def test_lists_are_in_order_of_time_whichever_lane_wrote(tmp_path: Path, p
             path = answer.headers.get("link", "").partition("<")[2].partition(">")[0]
         assert len({run for _, run in found}) == len(found) == 21
         assert [at for at, _ in found] == sorted((at for at, _ in found), reverse=True)
-        calls = recorded(running.context.store, "default", limit=15)
+        calls = list(recorded(running.context.store, "default", limit=15))
         assert [call.at for call in calls] == sorted(call.at for call in calls)
         assert {call.key[:5] for call in calls} == {"run-1", "run-2", "run-3"}
 
