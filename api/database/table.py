@@ -44,10 +44,14 @@ def page_of(
     """The rows behind `after`, which are the `keys` of the last row before; how many there are in all; and
     where the next page begins, if any. `order`: the last ones of the keys, where these are enough."""
     total = int(query.count())
-    order = order or keys
+    rows = list(behind(query, order or keys, after, ascending=ascending).limit(limit + 1))
+    more, rows = len(rows) > limit, rows[:limit]
+    return rows, total, tuple(getattr(rows[-1], key.name) for key in keys) if more else None
+
+
+def behind(query: Any, order: Sequence[Any], after: Any, *, ascending: bool = False) -> Any:
+    """The rows in this order behind `after`, which ends with the values of such a row; None: all of them."""
     if after is not None:
         here, there = Tuple(*order), Tuple(*after[-len(order) :])
         query = query.where(here > there if ascending else here < there)
-    rows = list(query.order_by(*(key.asc() if ascending else key.desc() for key in order)).limit(limit + 1))
-    more, rows = len(rows) > limit, rows[:limit]
-    return rows, total, tuple(getattr(rows[-1], key.name) for key in keys) if more else None
+    return query.order_by(*(key.asc() if ascending else key.desc() for key in order))

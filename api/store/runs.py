@@ -10,12 +10,12 @@ from hashlib import sha256
 from typing import Any
 
 import msgspec
-from peewee import Case, Tuple, Value, fn
+from peewee import Case, Value, fn
 
 from api.caller import Caller
 from api.database.id_index import IdIndex
 from api.database.models import CallTable, Organisation, Run
-from api.database.table import is_sqlite, page_of
+from api.database.table import behind, is_sqlite, page_of
 from api.store.call_facts import ASSERTED, body_of_call, input_payload
 from api.store.grants.reading import grants_of_calls
 from api.store.review.reading import is_own
@@ -194,10 +194,7 @@ def find_run(
     # INVARIANT: read first, so that what changes meanwhile is news to whoever waits after this revision.
     revision, counts = _state(id_index, row)
     keys = (CallTable.decided_at, CallTable.call_no)
-    chosen = id_index.calls_of([row.run_no])
-    if before is not None:
-        chosen &= Tuple(*keys) < Tuple(*before)
-    newest: Any = CallTable.select(*keys).where(chosen).order_by(*(key.desc() for key in keys))
+    newest = behind(CallTable.select(*keys).where(id_index.calls_of([row.run_no])), keys, before)
     positions = list(newest.limit(limit + 1).tuples())
     more, positions = len(positions) > limit, positions[:limit]
     numbers = [number for _, number in reversed(positions)]

@@ -12,6 +12,7 @@ from peewee import JOIN, SQL
 
 from api.caller import Caller
 from api.database.models import Approval, CallTable, Event, Organisation, Run
+from api.database.table import behind
 from api.store.call_facts import (
     asserted,
     facts_of_run,
@@ -112,20 +113,8 @@ def _page(
     organisation_id: str, status: str, limit: int, after: Position | None, ascending: bool, like: Any
 ) -> list[Approval]:
     chosen = (Approval.organisation_id == organisation_id) & (Approval.status == status) & like
-    if after is not None:
-        at, approval_id = after
-        if ascending:
-            further = (Approval.requested_at > at) | (
-                (Approval.requested_at == at) & (Approval.approval_id > approval_id)
-            )
-        else:
-            further = (Approval.requested_at < at) | (
-                (Approval.requested_at == at) & (Approval.approval_id < approval_id)
-            )
-        chosen &= further
     keys = (Approval.requested_at, Approval.approval_id)
-    order = keys if ascending else tuple(key.desc() for key in keys)
-    return list(Approval.select().where(chosen).order_by(*order).limit(limit))
+    return list(behind(Approval.select().where(chosen), keys, after, ascending=ascending).limit(limit))
 
 
 def is_own(caller: Caller, key_id: str | None, agent_id: str) -> bool:
