@@ -130,11 +130,15 @@ def _refuse_lost_database(settings: Settings) -> None:
 
 
 def _refuse_empty_server(settings: Settings, store: Database) -> None:
-    """The same for PostgreSQL, before anything is made there that services would find which run. Only a key
-    that the service has made itself says that there was a database: one that a setting names may be there
+    """The same for PostgreSQL, before anything is made there that services would find which run. Of keys only
+    one that the service has made itself says that there was a database: one that a setting names may be there
     before."""
-    key = key_file(settings)
-    if store.is_sqlite or settings.audit_key_file is not None or not key.exists():
+    if store.is_sqlite:
+        return
+    key, mark = key_file(settings), AuditMark(settings)
+    signs = [key] if settings.audit_key_file is None and key.exists() else []
+    signs += [mark.path] if mark.names_this else []
+    if not signs:
         return
     with store.guarded():
         tables = tables_of(store.peewee)
@@ -143,10 +147,12 @@ def _refuse_empty_server(settings: Settings, store: Database) -> None:
         return
     before = settings.data_dir / "governance.sqlite"
     raise SettingsError(
-        f"the PostgreSQL database is empty, but `{key}` is there, so there was one: mend --database-url or "
-        "GOVERNANCE_DATABASE_URL, or put the database back from its backup"
+        f"the PostgreSQL database is empty, but `{signs[0]}` is there, so there was one: mend --database-url "
+        "or GOVERNANCE_DATABASE_URL, or put the database back from its backup"
         + (f", or take `{before}` along with `governance copy --to URL`" if before.exists() else "")
-        + f". To begin anew, move `{key}` away"
+        + ". To begin anew, move "
+        + " and ".join(f"`{each}`" for each in signs)
+        + " away"
     )
 
 

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from api import bootstrap
+from api.audit.mark import AuditMark
 from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
 from api.settings import SettingsError, load
@@ -313,6 +314,25 @@ def test_an_empty_database_stays_empty_where_there_was_one(tmp_path: Path, postg
     with pytest.raises(SettingsError, match="the PostgreSQL database is empty, but"):
         bootstrap.prepare(load({}, data_dir=str(tmp_path), database_url=postgres_url))
     assert made(postgres_url, "public") == 0
+
+
+def test_how_far_a_lost_database_was_signed_says_that_there_was_one(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    """The key that a setting names may be there before a first start; the mark is not."""
+    (tmp_path / "data").mkdir()
+    settings = load(
+        {"GOVERNANCE_AUDIT_KEY_FILE": str(tmp_path / "key")},
+        data_dir=str(tmp_path / "data"),
+        database_url=postgres_url,
+    )
+    mark = AuditMark(settings)
+    mark.path.write_text('{"at": "2026-01-31T09:30:00Z", "chains": {}, "database": ""}')
+    with pytest.raises(SettingsError, match=r"is empty, but `.*audit-mark` is there.* move `.*` away"):
+        bootstrap.prepare(settings)
+    assert made(postgres_url, "public") == 0
+    mark.path.write_text('{"at": "2026-01-31T09:30:00Z", "chains": {}, "database": "governance.sqlite"}')
+    assert bootstrap.prepare(settings).made_key
 
 
 def made(url: str, schema: str) -> int:
