@@ -9,6 +9,7 @@ key.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,6 +36,8 @@ from api.store import accounts, emails
 ORGANISATION = "default"
 ACTOR = "first start"
 DEFAULT_EMAIL = "admin@localhost"
+MANY_ADDRESSES = 4 << 30
+"""Bytes. A process at work has some 1.2 GB of them, and 8 MiB more for each thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,7 @@ def prepare(
             named,
             too_little(store, settings.lanes, settings.workers),
             _in_the_clear(store),
+            _few_addresses(),
             *_unheeded(settings, store),
         )
         return replace(made, notes=tuple(note for note in notes if note is not None))
@@ -187,6 +191,22 @@ def _in_the_clear(store: Database) -> str | None:
         f"The connection to PostgreSQL on `{host}` is not encrypted: whoever is on the way reads and changes "
         "all that is recorded. Put `?sslmode=verify-full&sslrootcert=FILE` behind the address of the "
         "database, with the certificate of its authority, or `?sslmode=disable` where that is meant."
+    )
+
+
+def _few_addresses() -> str | None:
+    """Such a limit is met at any place, also where a thread begins, for which Python then waits for ever."""
+    if os.name == "nt":
+        return None
+    import resource
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY or limit >= MANY_ADDRESSES:
+        return None
+    return (
+        f"This process may have {limit >> 20} MiB of addresses only (`ulimit -v`, `LimitAS=` of systemd). "
+        "Where they run out it ends, or stands still until it is started again. Lift that limit; what bounds "
+        "memory is `MemoryMax=` of systemd, or the limit of a container."
     )
 
 

@@ -90,6 +90,20 @@ def test_configured_secrets_are_for_the_first_start_only(tmp_path: Path, store: 
     assert key_digest("k" * 20) not in store.read_here(accounts.active_keys)[1]
 
 
+@pytest.mark.skipif(os.name == "nt", reason="no such limit")
+def test_a_start_says_that_it_may_run_out_of_addresses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a thread cannot begin for want of them, all of the service may wait for it for ever."""
+    import resource
+
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (1 << 30, resource.RLIM_INFINITY))
+    (note,) = prepare(tmp_path).notes
+    assert "1024 MiB of addresses only (`ulimit -v`" in note and "MemoryMax=" in note
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (resource.RLIM_INFINITY,) * 2)
+    assert prepare(tmp_path).notes == ()
+
+
 def test_a_start_says_that_a_changed_secret_of_the_first_start_changes_nothing(tmp_path: Path) -> None:
     told = {"admin_password": "a fine password", "api_key": "k" * 20}
     prepare(tmp_path, **told)
