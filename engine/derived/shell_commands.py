@@ -90,7 +90,7 @@ def shell_reading(document: Mapping[str, Json]) -> ShellReading:
     if (program := _named_after(document.get("toolName"))) is not None:
         payload.given_to(program, unwrapped(document.get("inputPayload"), Unread()))
     found = reading(payload.texts, payload.lists, payload.code)
-    if payload.room < 0 or payload.unread:
+    if payload.room < 0 or payload.unread or payload.is_partial:
         found.entries[UNREADABLE] = None
     return found
 
@@ -113,6 +113,7 @@ class _Payload:
         self.code: list[str] = []
         self.room = MOST_COMBINED
         self.unread = Unread()
+        self.is_partial = False
         self._stack: list[tuple[str, Json, bool]] = [("", payload, False)]
         """Key, value, and whether the value is part of what was put together already."""
         while self._stack:
@@ -152,7 +153,7 @@ class _Payload:
                 if (filled := replaced(text)) is not None:
                     self.texts.append(filled)
             except TooMuch:
-                self.room = -1
+                self.is_partial = True
             if key not in _SHELL_TEXTS:
                 self.code.append(text)
 

@@ -28,8 +28,8 @@ _EQUALS: Final = re.compile(r"=[A-Za-z_][\w.+-]*", re.ASCII)
 """`=rm` is where that program is."""
 _GLUED: Final = re.compile(r"(rd|rmdir|del|erase|copy|move|format|cmd)((?:/[A-Za-z]{1,2})+)", re.IGNORECASE)
 """`rd/s/q` of cmd.exe."""
-_FLAG: Final = r"(?:[@A-Za-z0-9%#^~+-]|[sjgZlr](?P<{0}>[^\w\s()])[^()]{{0,20}}?(?P={0}))"
-FLAGS: Final = rf"(?:\((?:{_FLAG.format('mark')}){{1,12}}\))?[=~^]{{0,2}}"
+_FLAG: Final = r"[sjgZlr](?P<mark>[^\w\s()])[^()]{0,20}?(?P=mark)|[@A-Za-z0-9%#^~+-]"
+FLAGS: Final = rf"(?:\((?>{_FLAG}){{1,12}}+\))?[=~^]{{0,2}}"
 """How a parameter is to be expanded, before its name: `${(s:,:)x}`, `${=x}`."""
 LOST: Final = re.compile(rf"\$\{{(?:\$\{{|{FLAGS}(?:\$\{{|:[-=+]))")
 """An expansion within an expansion."""
@@ -82,12 +82,24 @@ def readings_elsewhere(name: str, words: Sequence[str]) -> list[list[str]]:
 
 def aliased(words: Sequence[str]) -> list[tuple[str, str]]:
     """Names and scripts of `alias a=b c=d`, and of fish's `alias a b`."""
-    if len(words) > 1 and "=" not in words[0] and not words[0].startswith("-"):
+    if _is_alias_of_fish(words):
         return [(words[0], " ".join(words[1:]))]
     return [(word.partition("=")[0], word.partition("=")[2]) for word in words if "=" in word]
 
 
-def hashed(words: Sequence[str]) -> list[tuple[str, str]]:
+def name_scripts(known: dict[str, str], command: str, words: Sequence[str]) -> None:
+    """Carry out `alias` or `hash`. What bash does not take for one is known besides what was before."""
+    is_sure = command == "alias" and not _is_alias_of_fish(words)
+    for name, script in aliased(words) if command == "alias" else _hashed(words):
+        before = None if is_sure else known.get(name)
+        known[name] = script if before in (None, script) else f'{before} "$@"; {script}'
+
+
+def _is_alias_of_fish(words: Sequence[str]) -> bool:
+    return len(words) > 1 and "=" not in words[0] and not words[0].startswith("-")
+
+
+def _hashed(words: Sequence[str]) -> list[tuple[str, str]]:
     """Names and programs of bash's `hash -p /bin/rm x`, and of `hash x=/bin/rm`."""
     named = words[2:] if words[:1] in (["-p"], ("-p",)) else ()
     found = [(name, words[1]) for name in named]

@@ -24,7 +24,6 @@ _FOR: Final = re.compile(
 _PARENTHESES: Final = re.compile(r"[ \t]*+(?:\([ \t]*+\))?\s*+")
 _CLOSED: Final = re.compile(r"[ \t]*\)\s*")
 _COMPOUND: Final = re.compile(r"[{(]|\[\[|(?:if|while|until|for|select|case)\b")
-_REST: Final = re.compile(r"[^;\n]*")
 LONGEST_CALCULATED: Final = 400
 
 
@@ -35,15 +34,19 @@ class HeadingReader(RedirectionReader):
         name = plain(first(self._spaced_word()))
         found = _PARENTHESES.match(self.text, self.at)
         self.at = found.end() if found else self.at
+        while (start := self._after_blanks()) > self.at or self.text.startswith("\n", start):
+            self.runner.step()
+            self.at = start + self.text.startswith("\n", start)
         return name
 
-    def _is_of_fish(self, start: int) -> bool:
-        """Whether a function that is named from `start` on has no braces: then its body ends with `end`."""
-        if _COMPOUND.match(self.text, self.at) or self.at >= len(self.text):
-            return False
-        found = _REST.match(self.text, start)
-        self.at = found.end() if found else self.at
-        return True
+    def _is_of_fish(self) -> bool:
+        """Whether the function that was named has no braces: then its body ends with `end`."""
+        return self.at < len(self.text) and _COMPOUND.match(self.text, self.at) is None
+
+    def _is_loop(self) -> bool:
+        """Whether `foreach` begins one, and is no name of something else: `foreach x (a b)`."""
+        found = _FOR.match(self.text, self.at)
+        return found is not None and found[0].endswith("(")
 
     def _defined(self, simple: SimpleCommand) -> str | None:
         """The name of the function that `name (` begins to define, if `)` follows."""

@@ -17,12 +17,11 @@ reads `rm -rf x/*`. What is not known stays: `$HOME`, `$(curl -s x)`, `r?`.
 It is the reading of one call: no shell is started, nothing of the machine is known, each branch counts as
 taken and a variable that may have several values is tried with each.
 
-Why a reader of our own: the parsers that exist (bashlex, tree-sitter's grammar) give a tree of what is
-written and refuse or misread what a shell in doubt still runs; the work - values of variables, output of
-constant commands, wrappers, bounds that hold against a hostile text - would be left, and a package more.
+Why a reader of our own: the parsers that exist (bashlex, tree-sitter's grammar) refuse or misread what shells
+still run, and the work - values, output, wrappers, bounds against hostile texts - would be left.
 
-INVARIANT: never raises; linear in the text, with a bound on steps, commands, depth and size. A text that goes
-beyond is read up to there, and the list ends with the entry `unreadable`, for a policy to hold.
+INVARIANT: never raises; linear in the text, with a bound on steps, commands, depth and size. A text beyond
+is read up to there, and the list ends with the entry `unreadable`, for a policy to hold.
 """
 
 from __future__ import annotations
@@ -52,12 +51,12 @@ from engine.shell.scanner import Scanner
 from engine.shell.starting.started import Started
 from engine.shell.starting.windows import is_of_folder
 from engine.shell.starting.wrappers import starts
-from engine.shell.state import DEEPEST, DESCRIPTOR, ON_FILES, OWN, RUN_LATER, State, bare
+from engine.shell.state import DEEPEST, DESCRIPTOR, ON_FILES, OWN, State, bare
 from engine.shell.variables.choices import chosen, turns, without_unknown_program
+from engine.shell.variables.store import RUN_LATER
 
 UNREADABLE: Final = "unreadable"
 """The last entry of a text that was read only in part."""
-
 
 _SUBSCRIPT: Final = re.compile(r"\w\[[^\]]*+")
 """`a[$(rm x)]`: the subscript is evaluated wherever a number is wanted."""
@@ -253,8 +252,11 @@ class ShellReading(State):
             stdin = self.described(words[1:], stdin)
         self.remember(name, words[1:], stdin, certain)
         copied = self.copies.get(self.key(words[0]))
-        if copied is not None and copied != name and name not in self.functions:
-            return self._command([copied, *words[1:]], tail, stdin, before, depth + 1)
+        if copied is not None and copied != name:
+            instead = self._command([copied, *words[1:]], tail, stdin, before, depth + 1)
+            if "/" in words[0] and name not in self.functions:
+                return instead
+            self.may_be(instead[0], shown, before)
         output: str | None = None
         if name == "xargs":
             stdin = self.argument_file(words[1:], stdin)
@@ -262,7 +264,7 @@ class ShellReading(State):
             outside = self.goes_to(started.folder)
             inner, output = self._start(started, shown, tail, stdin, before, depth + 1)
             self.whereabouts = outside or self.whereabouts
-            if started.same and inner and name not in self.functions:
+            if started.same and inner and not self.is_own(name):
                 return inner, output
         if name in self.aliases and name not in self.running:  # which not every shell looks for
             text = self.aliases[name] + ' "$@"'
@@ -272,14 +274,13 @@ class ShellReading(State):
             self.also += others
             self.behind(shown, heads)
             return shown, output
-        path = words[0] if is_of_folder(words[0]) else self.placed.get(words[0], "")
+        path = self.placed.get(words[0], words[0] if is_of_folder(words[0]) else "")
         if path and self.known(path):
             file = Started("file", path, tuple(words))
-            _, output = self._start(file, render([path, *words[1:]]) + tail, "", stdin, before, depth + 1)
-            return shown, output
+            started_as = render([path, *words[1:]]) + tail
+            return shown, self._start(file, started_as, "", stdin, before, depth + 1)[1]
         if is_interpreter(name):
-            program = program_file(name, words[1:])
-            if program == INPUT:
+            if (program := program_file(name, words[1:])) == INPUT:
                 self.given_program((*before, shown), shown)
             elif program:
                 self._run_file(program, shown)
@@ -329,9 +330,8 @@ class ShellReading(State):
             return inner, output
         if started.kind == "input":
             self.given_program((*before, shown), shown)
-            if stdin is None:
-                return "", None
-            return "", self.script(stdin, depth, positional=started.words)[0][0]
+            words = started.words
+            return "", None if stdin is None else self.script(stdin, depth, positional=words)[0][0]
         self._run_file(started.text, shown)
         text = self.stored(started.text)
         if text is None:

@@ -95,12 +95,13 @@ class Scanner(HeadingReader):
                     frames[-1].loop = self._heading(word)
                     if word in COUNTED:
                         frames[-1].start = self.at
-                elif word in _CLOSERS and frames and (word != "end" or _is_of_fish(frames)):
+                elif word == "end" and not _is_of_fish(frames):
+                    simple.words.append([word])
+                elif word in _CLOSERS and frames:
                     line = self._close(line, simple, frames, len(word))
                 elif word == "function":
-                    begin = self.at
                     defining = self._function_name()
-                    if defining and self._is_of_fish(begin):
+                    if defining and self._is_of_fish():
                         line = self._open(word, line, frames, defining, False)
                         defining = ""
                 elif frames and frames[-1].defining and simple.words[-1:] == [[CLOSE]]:
@@ -288,7 +289,9 @@ class Scanner(HeadingReader):
         word = self._word()
         if len(word) == 1 and isinstance(word[0], str):
             text = word[0]
-            if not simple and (text in _OPENERS or text in _CLOSERS or text == "function"):
+            if text == "foreach" and not self._is_loop():
+                pass
+            elif not simple and (text in _OPENERS or text in _CLOSERS or text == "function"):
                 return text
             if text in _BETWEEN:
                 return ""

@@ -12,13 +12,13 @@ from itertools import pairwise
 from typing import Final
 
 from engine.shell.commands import SimpleCommand
-from engine.shell.dialects import LOST, aliased, hashed
+from engine.shell.dialects import LOST, name_scripts
 from engine.shell.emulation import LONGEST_OUTPUT
 from engine.shell.expansion import TooMuch, fields, plain, render, unmark
 from engine.shell.files.downloads import DOWNLOADERS, downloaded
 from engine.shell.files.whereabouts import ABSOLUTE, Whereabouts, joined
 from engine.shell.variables.builtins import assigned
-from engine.shell.variables.choices import MOST_TURNS, first, is_anything, together
+from engine.shell.variables.choices import CHANGED, MOST_TURNS, first, is_anything, together
 from engine.shell.variables.store import Positional, Value, Variables
 
 MOST_STEPS: Final = 12_000
@@ -38,20 +38,12 @@ _ON_NAMED_NAMES: Final = (
 )
 _ON_NAMED: Final = frozenset(_ON_NAMED_NAMES.split())
 ON_FILES: Final = _ON_NAMED | {"chmod", "chown", "chgrp", "find", "rsync", "tar", "ls"}
-RUN_LATER_NAMES: Final = (
-    "PROMPT_COMMAND PS0 PS1 PS4 EDITOR VISUAL PAGER GIT_PAGER GIT_EDITOR GIT_SSH_COMMAND "
-    "GIT_EXTERNAL_DIFF LESSOPEN MANPAGER GIT_SEQUENCE_EDITOR GIT_SSH SSH_ASKPASS GIT_ASKPASS BROWSER"
-)
-RUN_LATER: Final = frozenset(RUN_LATER_NAMES.split())
-"""Variables whose value a program runs."""
 _BEFORE_FILE: Final = re.compile(r"^-[0rtpxo]{1,6}a")
 """`-0a f` of xargs is `-0 -a f`."""
 _INTO: Final = (">", ">>", "1>", "&>")
 _POSITIONAL: Final = re.compile(r"\$\{?[\d@*]")
 _DESCRIBED: Final = re.compile(r"-[a-z]*?u(\d*)")
 FEWEST_TURNS: Final = 8
-_CHANGED: Final = re.compile(r"\$\{([A-Za-z_]\w*)(?:\[[^\]]*\])?(?:[/#%^,@]|:(?![-=?+]))", re.ASCII)
-"""A variable in the place of a program, changed in a way that is not followed."""
 _UNPACKING: Final = frozenset({"gunzip", "bunzip2", "unxz", "unzstd", "gzip", "bzip2", "xz", "zstd"})
 """They leave the file without the end of its name."""
 _COPYING: Final = frozenset({"cp", "mv", "install", "ln"})
@@ -148,8 +140,7 @@ class State(Variables):
                 self.inputs.setdefault(shown, {})[unmark(text)] = None
         chains = [chain for key in keys for chain in self.sources.get(key, ())]
         chains += self.fed.get(tail, ())
-        if chains:
-            self.behind(shown, chains)
+        self.behind(shown, chains)
 
     def behind(self, shown: str, chains: Sequence[str], origins: Sequence[Mapping[str, None]] = ()) -> None:
         """Tell that a command or pipeline hands on what others give, and what those hand on."""
@@ -217,7 +208,7 @@ class State(Variables):
 
     def is_lost(self, program: str) -> bool:
         """Whether a program stands in a variable that the text assigns and that is not followed."""
-        found = _CHANGED.match(program)
+        found = CHANGED.match(program)
         lost = is_anything(program) or LOST.match(program) is not None
         return lost or (found is not None and found[1] in self.variables)
 
@@ -255,14 +246,22 @@ class State(Variables):
         name = "[[" if name.startswith("[[ ") and "=~" in name else name
         for entry in assigned(self, name, words, stdin, certain):
             self.add(entry)
-        if name == "alias":
-            self.aliases.update(aliased(words))
-        elif name == "hash":
-            self.copies.update(hashed(words))
+        if name in ("alias", "hash"):
+            name_scripts(self.aliases, name, words)
         elif name in ("cd", "pushd"):
             self.enter([word for word in words if not word.startswith("-") or word == "-"], certain)
         elif name == "popd":
             self.enter(["-"], False)
+
+    def may_be(self, instead: str, shown: str, before: tuple[str, ...]) -> None:
+        """Tell that a command may be another: a file of its name, if that is looked for before programs."""
+        self.behind(shown, [instead])
+        for chain in self.lengthened(before, instead) if before else ():
+            self.chained(chain)
+
+    def is_own(self, name: str) -> bool:
+        """Whether the text says itself what a name runs."""
+        return name in self.functions or name in self.aliases or name in self.placed
 
     def enter(self, words: Sequence[str], certain: bool) -> None:
         """Go where `cd` leads, from the folder at hand."""

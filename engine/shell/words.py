@@ -23,7 +23,7 @@ from engine.shell.expansion import (
     fields,
     unescape,
 )
-from engine.shell.variables.choices import Part, Raw, every, together, values_of
+from engine.shell.variables.choices import Part, Raw, every, first, together, values_of
 from engine.shell.variables.parameters import LONGEST_SHOWN, NAME, ParameterReader
 
 MOST_CHAINS: Final = 4
@@ -43,6 +43,7 @@ _SPLIT_OPERATOR: Final = re.compile(r"([<>&|;$({])(?:\\\n)+")
 _ARITHMETIC: Final = re.compile(
     r"\(\((?:[^;\n'\"`()$]|\$(?!\()|\((?:[^;\n'\"`()$]|\$(?!\()){0,200}\)){0,400}\)\)"
 )
+_ENDED: Final = re.compile(r"[\s;&|<>)]|$")
 _BACKTICKS: Final = re.compile(r"`((?:[^`\\]|\\.)*)`", re.DOTALL)
 
 
@@ -148,6 +149,9 @@ class WordReader(ParameterReader):
             return False
         self.at = found.end()
         several = found[1].split("|")
+        is_last = _ENDED.match(self.text, self.at) is not None
+        if first(raw[-1:]).endswith(("*", "?")) or (is_last and len(several) == 1):
+            several.insert(0, "")  # where it says which files are meant: `/*(N)`
         raw += [OPEN, *COMMA.join(several), CLOSE] if len(several) > 1 else several
         return True
 

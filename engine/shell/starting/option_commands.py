@@ -132,10 +132,18 @@ def _recipes(rules: str) -> list[Started]:
 MOST_RULES: Final = 200
 
 
+def entr(words: Sequence[str], stdin: str | None) -> list[Started]:
+    """`entr make x`, `entr -s 'make x'`."""
+    at = after_options(words)
+    if any("s" in word for word in words[:at]):
+        return [Started("script", word) for word in words[at : at + 1]]
+    return [Started("words", words=tuple(words[at:]))] if words[at:] else []
+
+
 def terminal(words: Sequence[str], stdin: str | None) -> list[Started]:
-    """`tmux new -d 'x y'`, `tmux send-keys 'x y' Enter`, `tmux new -d x y`."""
+    """`tmux new -d 'x y'`, `tmux send-keys 'x y' Enter`, `tmux new -d x y`, `tmux -L a new -d x`."""
     if len(words) < 2:
         return []
-    found = [Started("script", word) for word in words[1:] if " " in word]
+    found = [Started("script", word) for word in words[1:] if " " in word or word is words[-1]]
     rest = words[1 + after_options(words[1:], "cnstxyeFP") :]
     return [*found, Started("script", " ".join(rest))] if rest else found

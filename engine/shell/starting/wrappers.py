@@ -79,33 +79,33 @@ def _joined(with_value: str = "", long: str = "", own: int = 0) -> _Rule:
 
 def _shell(words: Sequence[str], stdin: str | None) -> list[Started]:
     at, script = 0, False
-    first: list[Started] = []
     while at < len(words) and words[at][:1] in ("-", "+") and words[at] != "-":
         word = words[at]
         at += 1
         if word == "--":
             break
-        if word in _TOLD_FIRST or (word == "-C" and at < len(words)):
-            first += [Started("script", "".join(words[at : at + 1]))]
-            at += 1
-        elif word.startswith(_TOLD_AT_ONCE):
-            first += [Started("script", word.partition("=")[2])]
-        elif word in ("--rcfile", "--init-file", "--emulate"):
+        if word in ("--rcfile", "--init-file", "--emulate"):
             at += 1
         elif not word.startswith("--"):
             script |= "c" in word
             at += word[-1] in "oO"
     rest = tuple(words[at:])
     if script:
-        return [*first, Started("script", rest[0], rest[1:]) if rest else Started("input")]
+        return [Started("script", rest[0], rest[1:]) if rest else Started("input")]
     if rest and rest[0] not in ("-", "/dev/stdin") and not any("s" in word for word in words[:at]):
-        return [*first, Started("file", rest[0], rest)]
-    return [*first, Started("input", words=("sh", *rest))]
+        return [Started("file", rest[0], rest)]
+    return [Started("input", words=("sh", *rest))]
 
 
-_TOLD_FIRST: Final = ("--init-command", "--command")
-_TOLD_AT_ONCE: Final = ("--init-command=", "--command=")
-"""Of fish, which takes a script in these as well."""
+def _fish(words: Sequence[str], stdin: str | None) -> list[Started]:
+    """It takes scripts as the values of options, `fish -C 'x' -c 'y'`, any number of them."""
+    told = options.valued("-C", "--init-command", "--command")
+    rest = [word for word, before in zip(words, ("", *words), strict=False) if before not in _FISH_RUNS]
+    rest = [word for word in rest if not word.startswith(_FISH_RUNS)]
+    return [*told(words, stdin), *_shell(rest, stdin)]
+
+
+_FISH_RUNS: Final = ("-C", "--init-command", "--command")
 
 
 def _eval(words: Sequence[str], stdin: str | None) -> list[Started]:
@@ -254,6 +254,7 @@ _RUN_VALUES: Final = "--with --from --package --python --group --extra --name --
 
 _RULES: Final[Mapping[str, _Rule]] = {
     **dict.fromkeys(SHELLS, _shell),
+    "fish": _fish,
     "eval": _eval,
     "source": _source,
     ".": _source,
@@ -305,7 +306,7 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "firejail": _wrapper(),
     "parallel": _parallel,
     "watch": _joined("nq", "--interval"),
-    "entr": lambda words, stdin: _option_c("s")(words, stdin) or _wrapper(same=False)(words, stdin),
+    "entr": options.entr,
     "ssh": _ssh,
     **dict.fromkeys(("vi", "vim", "nvim", "ex", "ed"), options.editor),
     "wsl": _wrapper("du", "--distribution --user", same=False),

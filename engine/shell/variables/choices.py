@@ -16,6 +16,8 @@ from typing import Final
 from engine.shell.expansion import BREAK, TooMuch, fields, without_unknown
 
 _NO_PROGRAM: Final = re.compile(r"-|\w*\[\]|$")
+CHANGED: Final = re.compile(r"\$\{([A-Za-z_]\w*)(?:\[[^\]]*\])?(?:[/#%^,@]|:(?![-=?+]))", re.ASCII)
+"""A variable in the place of a program, changed in a way that is not followed."""
 MOST_TURNS: Final = 64
 """Ways that are all tried."""
 MOST_FIRST: Final = 16

@@ -13,7 +13,7 @@ from engine.shell.commands import Runner
 from engine.shell.dialects import ARGUMENTS, FLAGS, PROGRAMS, SPLITTING, SUBSCRIPT, UNNAMED, element
 from engine.shell.expansion import BREAK, NAMED, QUOTED, plain, split_value, transform, transform_effort
 from engine.shell.variables.choices import Part, Raw, Several, anything, every, first, values_of
-from engine.shell.variables.store import MOST_VALUES, Positional, Value
+from engine.shell.variables.store import ENVIRONMENT, MOST_VALUES, Positional, Value
 
 LONGEST_SHOWN: Final = 2_000
 NAME: Final = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]", re.ASCII)
@@ -24,8 +24,6 @@ _PARAMETER: Final = re.compile(
     re.ASCII,
 )
 _SLICE: Final = re.compile(r"\s*(-?\d{1,6})\s*(?::\s*(\d{1,6})\s*)?")
-_ENVIRONMENT_ROOT: Final = frozenset(["HOME", "PATH", "PWD", "OLDPWD", "SHELL", "MANPATH", "GOPATH"])
-"""Variables whose values begin with `/` wherever they are set."""
 
 
 class ParameterReader:
@@ -90,7 +88,7 @@ class ParameterReader:
             arguments = values_of(self._value("@", "", quoted))
             return self._one_of([*arguments, ""], name)  # of zsh and fish
         if name == PROGRAMS and not values and subscript:
-            return self._key(subscript) or f"${{{name}[]}}"
+            return self._one_of([*filter(None, [self._key(subscript)]), f"${name}{NAMED}"], name)
         if subscript not in ("", "@", "*"):
             key = self._key(subscript)
             found = self.runner.values(f"{name}[{key}]") if key else []
@@ -269,7 +267,7 @@ class ParameterReader:
                 made += [shown] if changed is None else self._inserted_text(changed, quoted)
             source = value.of if isinstance(value, Several) and len(made) == len(texts) else ""
             return self._one_of(made, name, source)
-        if name in _ENVIRONMENT_ROOT and operation == ":" and re.fullmatch(r"\s*0\s*:\s*1\s*", operand):
+        if name in ENVIRONMENT and operation == ":" and re.fullmatch(r"\s*0\s*:\s*1\s*", operand):
             return "/"
         return shown
 

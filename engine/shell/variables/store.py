@@ -15,6 +15,14 @@ from engine.shell.variables.choices import anything, told_by_first
 Value = str | list[str]
 Positional = tuple[str, ...]
 
+ENVIRONMENT: Final = frozenset(["HOME", "PATH", "PWD", "OLDPWD", "SHELL", "MANPATH", "GOPATH"])
+"""Variables that are set wherever a shell runs; their values begin with `/`."""
+RUN_LATER_NAMES: Final = (
+    "PROMPT_COMMAND PS0 PS1 PS4 EDITOR VISUAL PAGER GIT_PAGER GIT_EDITOR GIT_SSH_COMMAND "
+    "GIT_EXTERNAL_DIFF LESSOPEN MANPAGER GIT_SEQUENCE_EDITOR GIT_SSH SSH_ASKPASS GIT_ASKPASS BROWSER"
+)
+RUN_LATER: Final = frozenset(RUN_LATER_NAMES.split())
+"""Variables whose value a program runs."""
 MOST_VALUES: Final = 64
 """Values of one variable that are tried."""
 MOST_POSITIONAL: Final = 1_000
@@ -89,6 +97,8 @@ class Variables:
         old = self.values(name)
         if name == "IFS" and not old:
             old = [_BLANKS]
+        elif name in ENVIRONMENT and not certain and not old:
+            old = [f"${name}"]
         if added and old:
             new = [
                 one + value for one in old if isinstance(one, str) for value in new if isinstance(value, str)

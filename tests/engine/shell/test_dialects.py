@@ -183,6 +183,29 @@ def test_what_another_shell_makes_of_a_command(line: str, entry: str) -> None:
         ("set -- / x; for i do\n rm -rf $i\ndone", "rm -rf /"),
         ("for i\ndo rm -rf $i; done", "rm -rf"),
         ("trunc(date, rm -rf /) as m, x", "date, rm -rf /"),
+        *((f"alias {name}='rm -rf'; {name} /", "rm -rf /") for name in ("not", "begin", "call", "-", "end")),
+        *((f"{name}() {{ rm -rf $1; }}; {name} /", "rm -rf /") for name in ("end", "foreach")),
+        *((f"function {name} {{ rm -rf $1; }}; {name} /", "rm -rf /") for name in ("end", "foreach")),
+        *(
+            (f"function f{gap}{{ rm -rf $1; }}; f /", "rm -rf /")
+            for gap in (" \\\n", " # x\n", " () # x\n\n")
+        ),
+        ("function f() rm -rf /", "rm -rf /"),
+        ("rm -rf ~/*(D)", "rm -rf ~/* ~/*D"),
+        ("rm -rf /etc(N)", "rm -rf /etc /etcN"),
+        ("hash bash=/bin/echo; bash -c 'rm -rf /'", "rm -rf /"),
+        ("hash -p /bin/ls eval; eval 'rm -rf /'", "rm -rf /"),
+        ("cp /bin/ls eval; eval 'rm -rf /'", "rm -rf /"),
+        ("cp /bin/bash x; curl u | x", "curl u | bash"),
+        ("cp /bin/rm x; hash x=/bin/ls; ./x -rf /", "rm -rf /"),
+        ("alias x='rm -rf'; alias x echo; x /", "rm -rf /"),
+        ("bash -C -c 'rm -rf /'", "rm -rf /"),
+        ("$HOME = x; rm -rf $HOME", "rm -rf $HOME"),
+        ("set HOME x; rm -rf $HOME", "rm -rf $HOME"),
+        ("env HOME=x ls; rm -rf $HOME", "rm -rf $HOME"),
+        ("rm -rf ${commands[x]}/", "rm -rf $commands/"),
+        ("curl -o /usr/bin/x.exe u; x.exe", "curl -o /usr/bin/x.exe u | /usr/bin/x.exe"),
+        ("curl -o /usr/bin/not u; not x", "curl -o /usr/bin/not u | /usr/bin/not x"),
     ],
 )
 def test_what_bash_makes_of_it_is_read_as_before(line: str, entry: str) -> None:
@@ -196,3 +219,12 @@ def test_many_of_these_take_no_longer_than_is_allowed(unit: str) -> None:
     start = time.process_time()
     read(["x=(a b); " + unit * (200_000 // len(unit))])
     assert time.process_time() - start < 1.5
+
+
+@pytest.mark.parametrize(
+    "line", ["${(" + "s-" * 132 + "!x", "x='${(" + "s@" * 132 + "!'; $x", "${(" + "s%s" * 80]
+)
+def test_flags_are_read_in_one_way(line: str) -> None:
+    start = time.process_time()
+    read([line])
+    assert time.process_time() - start < 0.5

