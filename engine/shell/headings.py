@@ -115,7 +115,8 @@ class HeadingReader(RedirectionReader):
             if char == ")":
                 self.at += 1
                 break
-            if char in ("", *"\n;&|<>("):
+            is_substitution = char in "<>" and self.text.startswith("(", self.at + 1)
+            if char in ("", *"\n;&|<>(") and not is_substitution:
                 self.at += 1
                 continue
             words.append(self._word())

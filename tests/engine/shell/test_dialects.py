@@ -191,6 +191,8 @@ def test_what_another_shell_makes_of_a_command(line: str, entry: str) -> None:
             for gap in (" \\\n", " # x\n", " () # x\n\n")
         ),
         ("function f() rm -rf /", "rm -rf /"),
+        ("x=(<(rm -rf /))", "rm -rf /"),
+        ("x=(a >(rm -rf /) b)", "rm -rf /"),
         ("rm -rf ~/*(D)", "rm -rf ~/* ~/*D"),
         ("rm -rf /etc(N)", "rm -rf /etc /etcN"),
         ("hash bash=/bin/echo; bash -c 'rm -rf /'", "rm -rf /"),
