@@ -16,7 +16,6 @@ ZSH = [
     "=zap a b",
     "noglob zap a b",
     "nocorrect zap a b",
-    "- zap a b",
     "repeat 1 zap a b",
     "if [[ -n a ]] zap a b",
     "functions[x]='zap a b'; x",
@@ -130,6 +129,10 @@ NOT_FOLLOWED = [
 @pytest.mark.parametrize("line", [*ZSH, *FISH])
 def test_what_another_shell_runs_is_read(line: str) -> None:
     assert "zap a b" in reading([line]).simple
+
+
+def test_the_items_of_a_list_in_words_are_no_commands() -> None:
+    assert "git push --force" not in reading(["- git push --force\n- not now"]).simple
 
 
 @pytest.mark.parametrize("line", NOT_FOLLOWED)
