@@ -13,8 +13,8 @@ from typing import Final
 from engine.shell.starting.started import Started, after_options
 
 BEFORE_COMMANDS: Final = ("noglob", "nocorrect", "and", "or", "not", "begin")
-"""Words that stand in front of a command and leave it as it is. zsh has `-` as well, but in texts it begins the
-items of a list, which are no commands."""
+"""Words that stand in front of a command and leave it as it is. zsh has `-` as well, but in texts it begins
+the items of a list, which are no commands."""
 OWN_FILES: Final = {f"zf_{name}": name for name in ("rm", "rmdir", "mv", "ln", "chmod", "chown", "mkdir")}
 """What `zsh/files` builds in."""
 HOLDING_CODE: Final = frozenset({"functions", "dis_functions", "aliases", "galiases", "saliases"})
