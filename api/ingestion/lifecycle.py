@@ -129,6 +129,8 @@ def _completed(
     if call is None or call.decided_at < iso(transaction.now - DAY):
         batch.need_answer()  # it is not remembered, so it may be there; or outputs of its time may be gone
     gap = _gap(call, metadata)
+    if gap is not None or is_halted:
+        batch.need_answer()  # flags are added to those that it has by now, and on other nodes
     believed = gap is None and not is_halted and event.body.eventType == "tool.completed"
     if call is not None and gap is not None:
         call.add_flag(GAP)

@@ -72,9 +72,9 @@ _PENDING = (
 )
 _COMPLETE = (
     "WITH done AS (UPDATE tool_calls AS c"
-    " SET completed_at = w.at, completion = w.completion, output = w.output, flags = w.flags"
-    " FROM unnest(?::bigint[], ?::text[], ?::text[], ?::text[], ?::text[], ?::text[])"
-    " AS w(no, id, at, completion, output, flags) WHERE c.call_no = w.no AND c.tool_call_id = w.id"
+    " SET completed_at = w.at, completion = w.completion, output = w.output"
+    " FROM unnest(?::bigint[], ?::text[], ?::text[], ?::text[], ?::text[])"
+    " AS w(no, id, at, completion, output) WHERE c.call_no = w.no AND c.tool_call_id = w.id"
     " AND c.completed_at IS NULL AND c.status = 'allowed' RETURNING 1)"
     f" SELECT governance_guard((SELECT COUNT(*) FROM done) = ?::bigint, '{RUN}')"
 )
@@ -85,8 +85,9 @@ _END = (
     f" SELECT governance_guard((SELECT COUNT(*) FROM ended) = ?::bigint, '{RUN}')"
 )
 
-Outcome = tuple[int, str, str, str, str | None, str]
-"""Number and id of a call; when it was completed, how, what it gave back; its flags."""
+Outcome = tuple[int, str, str, str, str | None]
+"""Number and id of a call; when it was completed, how, and what it gave back. Its flags stay as they are there:
+another node may have given it some."""
 Ended = tuple[int, str, str]
 """Number of a run; how and when it ended."""
 

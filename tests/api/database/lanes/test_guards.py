@@ -180,6 +180,21 @@ async def test_a_call_that_is_held_knows_of_an_end_of_its_run_in_the_same_moment
         assert late["flags"] == ["after_run_ended"]
 
 
+async def test_a_flag_that_another_node_has_given_a_call_outlives_its_outcome(
+    tmp_path: Path, postgres_url: str, lanes: Lanes
+) -> None:
+    """As when its agent told that node that it was made while nobody could decide it."""
+    async with serving(tmp_path, postgres_url, whole=False) as running:
+        assert (await post(running, look(1))).status_code == 200
+        with another_node(postgres_url, """UPDATE tool_calls SET flags = '["decided_offline"]'"""):
+            pass
+        before = lanes.committed
+        assert (await post(running, became("1", "tool.completed", toolCallId="c1"))).status_code == 200
+        assert lanes.committed == before + 1
+        (call,) = (await running.call("admin", "GET", "/v1/runs/run-1")).json()["toolCalls"]
+        assert (call["completion"], call["flags"]) == ("completed", ["decided_offline"])
+
+
 async def test_of_an_id_that_another_node_is_just_writing_there_is_one(
     tmp_path: Path, postgres_url: str, lanes: Lanes
 ) -> None:
