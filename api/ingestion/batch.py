@@ -319,8 +319,8 @@ class Batch:
         self.use_rows.append(GrantUseRow(grant_id, call_no))
 
     def complete(self, call: CallRow, completion: str, output: str | None) -> None:
-        """Record what became of a call, and its flags, which no call has got that is `remembered`. Of one that
-        was decided so long ago that outputs of its time are gone, none is kept."""
+        """Record what became of a call, and its flags, of which one that is `remembered` gets none. Of one
+        that was decided so long ago that outputs of its time are gone, none is kept."""
         call.completed_at = self.transaction.at
         if (cleared := self.transaction.counter(OUTPUTS)) and call.decided_at < iso(cleared):
             output = None

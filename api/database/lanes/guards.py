@@ -86,8 +86,8 @@ _END = (
 )
 
 Outcome = tuple[int, str, str, str, str | None]
-"""Number and id of a call; when it was completed, how, and what it gave back. Its flags stay as they are there:
-another node may have given it some."""
+"""Number and id of a call; when it was completed, how, and what it gave back. Its flags stay as they are in
+the database: another node may have given it some."""
 Ended = tuple[int, str, str]
 """Number of a run; how and when it ended."""
 
