@@ -30,7 +30,7 @@ _EQUALS: Final = re.compile(r"=[A-Za-z_][\w.+-]*", re.ASCII)
 _GLUED: Final = re.compile(r"(rd|rmdir|del|erase|copy|move|format|cmd)((?:/[A-Za-z]{1,2})+)", re.IGNORECASE)
 """`rd/s/q` of cmd.exe."""
 _FLAG: Final = r"[sjgZlr](?P<mark>[^\w\s()])[^()]{0,20}?(?P=mark)|[@A-Za-z0-9%#^~+-]"
-FLAGS: Final = rf"(?:\((?>{_FLAG}){{1,12}}+\))?[=~^]{{0,2}}"
+FLAGS: Final = rf"(?:\((?>(?:(?>{_FLAG})){{1,12}})\))?[=~^]{{0,2}}"
 """How a parameter is to be expanded, before its name: `${(s:,:)x}`, `${=x}`."""
 LOST: Final = re.compile(rf"\$\{{(?:\$\{{|{FLAGS}(?:\$\{{|:[-=+]))")
 """An expansion within an expansion."""
