@@ -21,6 +21,7 @@ from api.database.table import counter
 from api.database.transaction import Transaction
 from api.store import accounts, halts
 from tests.api.ingestion.test_pipeline import BLOCK, called
+from tests.faults.database_faults import settled
 from tests.harness.application import Service, event
 
 
@@ -37,8 +38,7 @@ async def serving(tmp_path: Path, *, slow_disk: float = 60.0) -> AsyncIterator[t
             writer: Any = service.context.writer
             wrote: list[str] = []
             at_once, commit = writer.commit_at_once, writer._commit
-            await asyncio.sleep(0.01)
-            await writer.write(lambda transaction: None)  # what the start of the service writes comes before
+            await settled(service)
 
             def noted_at_once(group: list[Any]) -> bool:
                 done: bool = at_once(group)
