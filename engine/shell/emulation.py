@@ -37,7 +37,8 @@ _DIRECTIVE: Final = re.compile(r"%(?:%|[-+ 0#]*+\d*+(?>(?:\.\d++)?)([bsdciuxXoq]
 DECODERS: Final = frozenset({"base64", "base32", "basenc", "xxd", "openssl", "rev", "uudecode"})
 """Commands that make readable text of text that was not."""
 
-_COMMANDLET: Final = re.compile(r"[A-Za-z]+-[A-Za-z]+ ")
+COMMANDLET: Final = re.compile(r"[A-Za-z]+-[A-Za-z]+")
+"""How commands of PowerShell are called."""
 
 
 def output_of(name: str, words: Sequence[str], stdin: str | None, files: Mapping[str, str]) -> str | None:
@@ -45,7 +46,7 @@ def output_of(name: str, words: Sequence[str], stdin: str | None, files: Mapping
     if name in SILENT:
         return ""
     rule = _RULES.get(name)
-    if rule is None and not words and _COMMANDLET.match(name):
+    if rule is None and not words and " " in name and COMMANDLET.fullmatch(name.partition(" ")[0]):
         return f"{name}\n"  # a text, which PowerShell prints
     try:
         found = rule(words, stdin, files) if rule is not None else None

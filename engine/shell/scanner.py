@@ -95,7 +95,7 @@ class Scanner(HeadingReader):
                     frames[-1].loop = self._heading(word)
                     if word in COUNTED:
                         frames[-1].start = self.at
-                elif word == "end" and not _is_of_fish(frames):
+                elif word == "end" and not _ends_by_word(frames):
                     simple.words.append([word])
                 elif word in _CLOSERS and frames:
                     line = self._close(line, simple, frames, len(word))
@@ -341,6 +341,6 @@ class Scanner(HeadingReader):
         return True
 
 
-def _is_of_fish(frames: Sequence[Frame]) -> bool:
+def _ends_by_word(frames: Sequence[Frame]) -> bool:
     """Whether groups end with `end`, since they stand in a function that has no braces."""
     return any(frame.opener == "function" for frame in frames)

@@ -30,6 +30,7 @@ from api.database.sqlite.written_over import WrittenOver
 PAGE = 8_192
 """Bytes of one, in a new database. Measured: smaller ones cost more writes, larger ones more bytes for each
 index entry."""
+GONE = "the database file is gone; put it back"
 
 Identity = tuple[int, int]
 """Device and inode."""
@@ -65,7 +66,7 @@ def refuse_gone(url: str) -> None:
         pass
     except OSError as error:
         raise translated(error, url) from None
-    made = DatabaseUnavailable("the database file is gone; put it back")
+    made = DatabaseUnavailable(GONE)
     made.operator_message = (
         f"the database `{path}` is gone, or empty, while the service runs, and a worker that begins anew "
         "would make another one in its place, without the halts and keys of before; so all of them stop. Put "
@@ -203,7 +204,7 @@ class SqliteFile(peewee.SqliteDatabase):
             if not self.made:
                 return  # about to be made
             self._was_gone = True
-            raise DatabaseUnavailable("the database file is gone; put it back")
+            raise DatabaseUnavailable(GONE)
         if (error := self._trouble(found, connection)) is not None:
             raise error
         replaced = self._found not in (None, found.database)

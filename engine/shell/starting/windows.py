@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-from engine.shell.emulation import decode64
+from engine.shell.emulation import COMMANDLET, decode64
 from engine.shell.expansion import TooMuch
 from engine.shell.starting.started import Started
 
@@ -17,7 +17,6 @@ _WITH_VALUE_NAMES: Final = (
 )
 _WITH_VALUE: Final = frozenset(_WITH_VALUE_NAMES.split())
 """Options of PowerShell that take the next word, as they are commonly cut short."""
-_COMMANDLET: Final = re.compile(r"[A-Za-z]+-[A-Za-z]+")
 _FILE_NAMES: Final = ("-filepath", "-argumentlist", "-args")
 _STARTING_VALUES: Final = ("-verb", "-windowstyle", "-workingdirectory", "-credential")
 _LOOP: Final = re.compile(
@@ -95,7 +94,7 @@ def each_file(words: Sequence[str], stdin: str | None) -> list[Started]:
 
 def dotted(words: Sequence[str]) -> tuple[str, ...]:
     """What PowerShell's `.` runs, where that is a command of its own and no file."""
-    return tuple(words) if words and _COMMANDLET.fullmatch(words[0]) else ()
+    return tuple(words) if words and COMMANDLET.fullmatch(words[0]) else ()
 
 
 def cmd(words: Sequence[str], stdin: str | None) -> list[Started]:

@@ -99,7 +99,7 @@ def _shell(words: Sequence[str], stdin: str | None) -> list[Started]:
 
 def _fish(words: Sequence[str], stdin: str | None) -> list[Started]:
     """It takes scripts as the values of options, `fish -C 'x' -c 'y'`, any number of them."""
-    told = options.valued("-C", "--init-command", "--command")
+    told = options.valued(*_FISH_RUNS)
     rest = [word for word, before in zip(words, ("", *words), strict=False) if before not in _FISH_RUNS]
     rest = [word for word in rest if not word.startswith(_FISH_RUNS)]
     return [*told(words, stdin), *_shell(rest, stdin)]

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from engine.shell.emulation import output_of
+from engine.shell.emulation import COMMANDLET, output_of
 from engine.shell.expansion import quote, unescape
 from engine.shell.variables.store import MOST_VALUES, Variables
 
@@ -24,7 +24,6 @@ _CALCULATED: Final = re.compile(
 )
 """Variables that an arithmetic expression assigns."""
 _POWERSHELL: Final = re.compile(r"\$([A-Za-z_]\w{0,60}) ?= ?(.{1,2000})", re.ASCII | re.DOTALL)
-_COMMANDLET: Final = re.compile(r"[A-Za-z]+-[A-Za-z]+")
 _SET_OPTION: Final = re.compile(r"[-+][A-Za-z]+")
 
 
@@ -40,7 +39,7 @@ def assigned(
 
 def _powershell(known: Variables, words: Sequence[str], stdin: str | None, certain: bool) -> None:
     """`$x = 'a'`; what a command gives, as in `$x = Join-Path $y z`, is not known."""
-    is_call = len(words) > 3 and words[1] == "=" and _COMMANDLET.fullmatch(words[2]) is not None
+    is_call = len(words) > 3 and words[1] == "=" and COMMANDLET.fullmatch(words[2]) is not None
     found = _POWERSHELL.match(" ".join(words))
     if found is not None and not is_call:
         known.assign(found[1], (found[2], ""), False, False)

@@ -39,21 +39,21 @@ POLICIES = [
 ]
 
 
+HELD: dict[str, Any] = {
+    "toolCallId": "c-3",
+    "toolName": "pay",
+    "inputPayload": {"amount": 9},
+    "timestamp": AT,
+}
+
+
 @contextlib.asynccontextmanager
 async def serving(folder: Path, live: bool = False) -> AsyncIterator[Service]:
     async with Service(folder, POLICIES, live=live) as service:
         await service.report("agent", 1, "run.started", task="pay the bills")
         await service.report("agent", 2, "tool.called", toolCallId="c-1", toolName="look", inputPayload={})
         await service.report("agent", 3, "tool.called", toolCallId="c-2", toolName="wipe", inputPayload={})
-        held = await service.report(
-            "agent",
-            4,
-            "tool.called",
-            toolCallId="c-3",
-            toolName="pay",
-            inputPayload={"amount": 9},
-            timestamp=AT,
-        )
+        held = await service.report("agent", 4, "tool.called", **HELD)
         path = f"/v1/approvals/{held.json()['approvalId']}/reject"
         await service.call("reviewer", "POST", path, {"reason": "no"})
         await service.report("agent", 5, "tool.completed", toolCallId="c-1", outputPayload={})
@@ -257,15 +257,7 @@ async def test_a_stored_answer_is_held_against_its_record(tmp_path: Path) -> Non
             "UPDATE events SET receipt = CAST("
             "replace(CAST(receipt AS TEXT), 'awaiting_approval', 'allowed') AS BLOB)",
         )
-        again = await service.report(
-            "agent",
-            4,
-            "tool.called",
-            toolCallId="c-3",
-            toolName="pay",
-            inputPayload={"amount": 9},
-            timestamp=AT,
-        )
+        again = await service.report("agent", 4, "tool.called", **HELD)
         assert again.json()["toolCallStatus"] == "blocked"
         assert "the stored answer is not the one of its record" in again.json()["reason"]
 
