@@ -19,8 +19,7 @@ from api.http.route import ADMIN, VIEWER, Query, Route, page_query
 from api.policies.warnings import accept_replaced as accept
 from api.policies.warnings import replaced
 from engine.conditions.settings import missing, reads
-from engine.documents.policy import policy_as_json
-from engine.documents.policy_body import body_problems, change_problems
+from engine.documents.policy import body_problems, change_problems, policy_as_json
 from engine.model import STRENGTH, OrganisationSettings, Policy
 from engine.repository.archive import VersionRecord
 from engine.repository.snapshot import Snapshot, Stored

@@ -12,9 +12,8 @@ from dataclasses import replace
 from typing import Final
 
 from engine.conditions.compiled import CompiledCondition, compile_condition
-from engine.documents.ids import refuse_id
-from engine.documents.policy import Defect, condition_from_json, header_defects, refuse
-from engine.documents.yaml import read
+from engine.documents.document import Defect, read_shaped
+from engine.documents.policy import condition_from_json
 from engine.errors import ConditionError
 from engine.model import Detector, Json, Usual
 
@@ -27,18 +26,10 @@ _CALLS: Final = ("tool.called", "tool.refused")
 def load_detector(source: bytes, file: str, organisation_id: str) -> tuple[Detector, int | None]:
     """The detector of a YAML file, and the version it declares. Raises DocumentError with every problem, at
     file:line:column."""
-    reading = read(source, file)
-    findings = header_defects(reading, "documents/detector", "detectorId")
-    refuse(reading, findings)
-    value = reading.root.value
-    if message := refuse_id(value["detectorId"], "detectorId"):
-        findings.append(Defect("/detectorId", message, "wrong_form"))
-    detector = replace(_detector(value), organisation_id=organisation_id)
-    findings += _members(value)
-    findings += _conditions(value)
-    refuse(reading, findings)
-    version = value.get("version")
-    return detector, None if version is None else int(version)
+    document, findings = read_shaped(source, file, "documents/detector", "detectorId")
+    value = document.value
+    document.refuse([*findings, *_members(value), *_conditions(value)])
+    return replace(_detector(value), organisation_id=organisation_id), document.version
 
 
 def _detector(value: Mapping[str, Json]) -> Detector:

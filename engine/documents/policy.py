@@ -7,10 +7,8 @@ files, line and column. It must not know where files live, versions beyond the d
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Final
 
 from engine.conditions import examples
@@ -19,16 +17,20 @@ from engine.conditions.message import Message
 from engine.conditions.settings import SAMPLES, in_force, sampled
 from engine.derived.tools import NO_TOOLS, Tools
 from engine.documents.approval_terms import terms_as_json, terms_from_json
-from engine.documents.folded import folded_comments
+from engine.documents.document import Defect, digest_of, read_document, shape_defects
 from engine.documents.ids import refuse_id, slug
 from engine.documents.sequence import after_as_json, after_from_json, rate_limit_from_json, sequence_defects
-from engine.documents.yaml import YamlNode, YamlReading, read
 from engine.errors import ConditionError, DocumentError, Problem
 from engine.model import Condition, Json, Policy, ToolCall
-from schemas.validation import Violation, violations
 
-API_VERSION: Final = "governance/v1"
 MOST_CONDITIONS: Final = 64
+
+_LEFT_OUT: Final[Mapping[str, Json]] = {
+    "name": "policy",
+    "action": "block",
+    "matchConditions": [{"field": "toolName", "operator": "exists"}],
+}
+"""Stands for what a change leaves out."""
 
 _A_TEST: Final = "this is a `PolicyTest`, no policy: let the name of its file end in `_test.yaml`"
 
@@ -65,22 +67,6 @@ class PolicyTest:
     tests: tuple[CallTest, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Defect:
-    """A problem before it has a position; `offset` counts characters into the text at the pointer."""
-
-    pointer: str
-    message: str
-    code: str
-    at_key: bool = False
-    offset: int | None = None
-
-
-def digest_of(source: bytes) -> str:
-    """The name of exact bytes: sha256, hex."""
-    return hashlib.sha256(source).hexdigest()
-
-
 def policy_from_json(
     body: Mapping[str, Json],
     *,
@@ -95,7 +81,7 @@ def policy_from_json(
     """
     policy, findings = check_body(body, policy_id=policy_id, organisation_id=organisation_id, tools=tools)
     if policy is None or findings:
-        raise DocumentError(Problem(finding.message, finding.pointer, finding.code) for finding in findings)
+        raise DocumentError(each.problem() for each in findings)
     return policy
 
 
@@ -107,19 +93,19 @@ def check_body(
     tools: Tools | None = None,
 ) -> tuple[Policy | None, list[Defect]]:
     """The policy of a JSON body and everything that is wrong with it; None when the shape is wrong."""
-    shape = [_defect(each) for each in violations("documents/policy", body, "/$defs/body")]
+    shape = shape_defects("documents/policy", body, "/$defs/body")
     return _check_meaning(body, shape, policy_id, organisation_id, tools)
 
 
 def _check_meaning(
     body: Mapping[str, Json],
-    findings: list[Defect],
+    shape: Iterable[Defect],
     policy_id: str | None,
     organisation_id: str,
     tools: Tools | None = None,
 ) -> tuple[Policy | None, list[Defect]]:
-    """What only compiling and running can tell, on top of the findings about the shape."""
-    findings = list(findings)
+    """What only compiling and running can tell, on top of what is wrong with the shape."""
+    findings = list(shape)
     filled, problems = sampled(body) if isinstance(body, Mapping) else ({}, [])
     findings += [Defect(each.pointer, each.message, each.code) for each in problems]
     wrong = [finding.pointer for finding in findings]
@@ -277,37 +263,20 @@ def policy_as_json(policy: Policy) -> dict[str, Json]:
 
 def load_policy(source: bytes, file: str = "", *, organisation_id: str = "default") -> PolicyDocument:
     """The policy of a YAML file. Raises DocumentError with every problem, at file:line:column."""
-    reading = read(source, file)
-    value = reading.root.value
-    if isinstance(value, dict) and value.get("kind") == "PolicyTest":
-        refuse(reading, [Defect("/kind", _A_TEST, "wrong_file_name")])
-    shape = header_defects(reading, "documents/policy", "policyId")
-    policy, findings = _check_meaning(value, shape, None, organisation_id)
-    refuse(reading, findings)
+    document = read_document(source, file, "documents/policy", "policyId")
+    if isinstance(document.value, dict) and document.value.get("kind") == "PolicyTest":
+        document.refuse([Defect("/kind", _A_TEST, "wrong_file_name")])
+    policy, findings = _check_meaning(document.value, document.defects, None, organisation_id)
+    document.refuse(findings)
     assert policy is not None
-    version = value.get("version")
-    return PolicyDocument(policy, file, digest_of(source), None if version is None else int(version))
-
-
-def header_defects(reading: YamlReading, schema: str, id_key: str) -> list[Defect]:
-    """What a document's schema says against it, and an id that is not the file's name."""
-    value = reading.root.value
-    found = [_defect(each) for each in violations(schema, value)]
-    declared = value.get(id_key) if isinstance(value, dict) else None
-    stem = PurePosixPath(reading.file).name.removesuffix(".yaml")
-    if reading.file and isinstance(declared, str) and declared != stem:
-        message = f"`{id_key}` is `{declared}`, but the file is named `{stem}.yaml`; make them the same"
-        if not any(finding.pointer == f"/{id_key}" for finding in found):
-            found.append(Defect(f"/{id_key}", message, "wrong_file_name"))
-    return found
+    return PolicyDocument(policy, file, digest_of(source), document.version)
 
 
 def load_policy_test(source: bytes, file: str = "") -> PolicyTest:
     """The tests of a `*_test.yaml` file. Raises DocumentError with every problem, at file:line:column."""
-    reading = read(source, file)
-    found = [_defect(each) for each in violations("documents/policy_test", reading.root.value)]
-    refuse(reading, found)
-    value = reading.root.value
+    document = read_document(source, file, "documents/policy_test")
+    document.refuse(document.defects)
+    value = document.value
     cases = tuple(
         CallTest(
             about=entry["about"],
@@ -315,7 +284,7 @@ def load_policy_test(source: bytes, file: str = "") -> PolicyTest:
             status=entry["expect"]["status"],
             matched=_ids(entry["expect"].get("matched")),
             shadow=_ids(entry["expect"].get("shadow")),
-            line=reading.find(f"/tests/{index}")[0].line,
+            line=document.reading.find(f"/tests/{index}")[0].line,
         )
         for index, entry in enumerate(value["tests"])
     )
@@ -326,59 +295,20 @@ def _ids(entries: Json) -> frozenset[str] | None:
     return None if entries is None else frozenset(entries)
 
 
-def refuse(reading: YamlReading, findings: Iterable[Defect]) -> None:
-    """Raise DocumentError when there is any problem, with positions, in order of the file."""
-    known = {(problem.line, problem.column) for problem in reading.problems}
-    folded = (Defect(*each) for each in folded_comments(reading))
-    problems = [located(reading, finding) for finding in (*findings, *folded)]
-    problems = [each for each in problems if (each.line, each.column) not in known] + reading.problems
-    if problems:
-        raise DocumentError(sorted_problems(problems))
+def body_problems(body: Json) -> list[Problem]:
+    """Everything that is wrong with a JSON body that the API is sent, its shape and its meaning; only of one
+    that is small enough to be a policy."""
+    entries = body.get("matchConditions") if isinstance(body, dict) else None
+    if not isinstance(entries, list) or len(entries) > MOST_CONDITIONS:
+        return []
+    return [each.problem() for each in check_body(body)[1]]
 
 
-def sorted_problems(problems: Iterable[Problem]) -> list[Problem]:
-    return sorted(problems, key=lambda problem: (problem.file, problem.line, problem.column))
-
-
-def _defect(violation: Violation) -> Defect:
-    return Defect(violation.pointer, violation.message, violation.code, violation.at_key)
-
-
-def located(reading: YamlReading, finding: Defect) -> Problem:
-    """A problem with the position of its node; inside a text too, where the text stands as it is written."""
-    node, key = reading.find(finding.pointer)
-    if finding.at_key and key is not None:
-        node = key
-    line, column = node.line, node.column
-    if finding.offset is not None and isinstance(node.value, str):
-        line, column = _inside(reading.text, node, finding.offset)
-    return Problem(finding.message, finding.pointer, finding.code, reading.file, line, column)
-
-
-def _inside(text: str, node: YamlNode, offset: int) -> tuple[int, int]:
-    """Line and column of a character of a scalar; the scalar's own where they cannot be known."""
-    raw = text[node.start : node.end]
-    if node.style == "|":
-        lines = raw.splitlines()[1:]
-        before = node.value[:offset].split("\n")
-        content = node.value.split("\n")[len(before) - 1]
-        if len(before) <= len(lines) and lines[len(before) - 1].endswith(content):
-            indent = len(lines[len(before) - 1]) - len(content)
-            return node.line + len(before), indent + len(before[-1]) + 1
-        return node.line, node.column
-    if node.style == ">" or "\n" in raw or "\r" in raw:
-        return node.line, node.column
-    step: Callable[[int], int] = {
-        "": lambda at: 1,
-        "'": lambda at: 2 if raw[at] == "'" else 1,
-        '"': lambda at: _ESCAPED.get(raw[at + 1], 2) if raw[at] == "\\" else 1,
-    }[node.style]
-    at = 1 if node.style else 0
-    for _ in range(offset):
-        if at >= len(raw) - 1:
-            break
-        at += step(at)
-    return node.line, node.column + at
-
-
-_ESCAPED: Final[Mapping[str, int]] = {"x": 4, "u": 6, "U": 10}
+def change_problems(body: Json) -> list[Problem]:
+    """What is wrong with the conditions and the message that a change sends; nothing is told of what it
+    leaves out."""
+    if not isinstance(body, dict):
+        return []
+    sent = {key: value for key, value in body.items() if value is not None}
+    told = ("/matchConditions", "/message")
+    return [each for each in body_problems({**_LEFT_OUT, **sent}) if each.pointer.startswith(told)]

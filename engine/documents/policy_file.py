@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from engine.documents.document import API_VERSION
 from engine.documents.edit import dump, edit, same
-from engine.documents.policy import API_VERSION, policy_as_json, policy_from_json
+from engine.documents.policy import policy_as_json, policy_from_json
 from engine.errors import DocumentError, Problem
 from engine.model import Json, Policy
 

@@ -16,17 +16,8 @@ from engine.conditions.examples import reads_tools
 from engine.conditions.placeholders import Filler, Parameter, names_in
 from engine.conditions.settings import READERS, SAMPLES, SETTINGS, missing
 from engine.derived.tools import Tools
-from engine.documents.ids import refuse_id
-from engine.documents.policy import (
-    Defect,
-    check_body,
-    digest_of,
-    failing_examples,
-    header_defects,
-    policy_from_json,
-    refuse,
-)
-from engine.documents.yaml import read
+from engine.documents.document import Defect, digest_of, read_shaped
+from engine.documents.policy import check_body, failing_examples, policy_from_json
 from engine.errors import DocumentError, Problem
 from engine.model import Json, OrganisationSettings
 from schemas.suggestion import suggestion
@@ -93,7 +84,7 @@ def instantiate(
     failing = {int(each.pointer.split("/")[2]) for each in found if each.code == "example_fails"}
     findings += [each for each in found if each.code != "example_fails"]
     if checked is None or findings:
-        raise DocumentError(Problem(each.message, each.pointer, each.code) for each in findings)
+        raise DocumentError(each.problem() for each in findings)
     body["examples"] = [each for index, each in enumerate(body["examples"]) if index not in failing]
     if not body["examples"]:
         del body["examples"]
@@ -108,13 +99,8 @@ def failing_preset_examples(preset: Preset, tools: Tools) -> list[Defect]:
 
 def load_preset(source: bytes, file: str = "") -> Preset:
     """The preset of a YAML file. Raises DocumentError with every problem, at file:line:column."""
-    reading = read(source, file)
-    findings = header_defects(reading, "documents/preset", "presetId")
-    value = reading.root.value
-    if findings:
-        refuse(reading, findings)
-    if message := refuse_id(value["presetId"], "presetId"):
-        findings.append(Defect("/presetId", message, "wrong_form"))
+    document, findings = read_shaped(source, file, "documents/preset", "presetId")
+    value = document.value
     parameters = {
         name: Parameter(name=name, **{key: entry[key] for key in entry})
         for name, entry in value.get("parameters", {}).items()
@@ -134,7 +120,7 @@ def load_preset(source: bytes, file: str = "") -> Preset:
     template = {key: value[key] for key in POLICY_KEYS if key in value}
     if not findings:
         findings += _check_template(template, parameters)
-    refuse(reading, findings)
+    document.refuse(findings)
     return Preset(
         preset_id=value["presetId"],
         category=value["category"],
@@ -245,13 +231,10 @@ def _values(
 
 def load_pack(source: bytes, file: str = "") -> Pack:
     """The pack of a YAML file. Raises DocumentError with every problem, at file:line:column."""
-    reading = read(source, file)
-    findings = header_defects(reading, "documents/pack", "packId")
-    if not findings and (message := refuse_id(reading.root.value["packId"], "packId")):
-        findings.append(Defect("/packId", message, "wrong_form"))
-    refuse(reading, findings)
-    value = reading.root.value
-    nodes = [reading.find(f"/presets/{index}")[0] for index in range(len(value["presets"]))]
+    document, findings = read_shaped(source, file, "documents/pack", "packId")
+    document.refuse(findings)
+    value = document.value
+    nodes = [document.reading.find(f"/presets/{index}")[0] for index in range(len(value["presets"]))]
     return Pack(
         pack_id=value["packId"],
         name=value["name"],

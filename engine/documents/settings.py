@@ -8,29 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from engine.documents.policy import API_VERSION, header_defects, refuse
-from engine.documents.yaml import read
-from engine.errors import DocumentError, Problem
+from engine.documents.document import API_VERSION, read_document, shape_defects
+from engine.errors import DocumentError
 from engine.model import Json, OrganisationSettings
-from schemas.validation import violations
 
 
 def load_settings(source: bytes, file: str = "") -> tuple[OrganisationSettings, int | None]:
     """The settings of a YAML file, and the version it declares. Raises DocumentError with every problem, at
     file:line:column."""
-    reading = read(source, file)
-    refuse(reading, header_defects(reading, "documents/organisation_settings", "organisationId"))
-    value = reading.root.value
-    version = value.get("version")
+    document = read_document(source, file, "documents/organisation_settings", "organisationId")
+    document.refuse(document.defects)
+    value = document.value
     settings = OrganisationSettings(value["settings"], organisation_id=value["organisationId"])
-    return settings, None if version is None else int(version)
+    return settings, document.version
 
 
 def check_settings(values: Mapping[str, Json]) -> None:
     """Raises DocumentError with every problem; pointers are into the values."""
-    found = violations("documents/organisation_settings", values, "/$defs/settings")
+    found = shape_defects("documents/organisation_settings", values, "/$defs/settings")
     if found:
-        raise DocumentError(Problem(each.message, each.pointer, each.code) for each in found)
+        raise DocumentError(each.problem() for each in found)
 
 
 def settings_document(organisation_id: str, version: int, values: Mapping[str, Json]) -> dict[str, Json]:

@@ -10,9 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from engine.derived.tools import Tools, check_name, of_tool
-from engine.documents.ids import refuse_id
-from engine.documents.policy import Defect, header_defects, refuse
-from engine.documents.yaml import read
+from engine.documents.document import Defect, read_shaped
 from engine.fields.words import WORD
 from engine.model import Json, ToolDeclaration, ToolSet
 
@@ -27,12 +25,8 @@ def load_tool_set(source: bytes, file: str = "", *, organisation_id: str = "defa
 
 def load_versioned(source: bytes, file: str, organisation_id: str) -> tuple[ToolSet, int | None]:
     """The same, and the version that the file declares."""
-    reading = read(source, file)
-    findings = header_defects(reading, "documents/tool_set", "toolSetId")
-    refuse(reading, findings)
-    value = reading.root.value
-    if message := refuse_id(value["toolSetId"], "toolSetId"):
-        findings.append(Defect("/toolSetId", message, "wrong_form"))
+    document, findings = read_shaped(source, file, "documents/tool_set", "toolSetId")
+    value = document.value
     findings += _names(value["tools"])
     tool_set = ToolSet(
         tool_set_id=value["toolSetId"],
@@ -43,9 +37,8 @@ def load_versioned(source: bytes, file: str, organisation_id: str) -> tuple[Tool
     )
     if not findings:
         findings += _examples(tool_set, value.get("examples", ()))
-    refuse(reading, findings)
-    version = value.get("version")
-    return tool_set, None if version is None else int(version)
+    document.refuse(findings)
+    return tool_set, document.version
 
 
 def tool_set_as_json(tool_set: ToolSet) -> dict[str, Json]:

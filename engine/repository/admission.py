@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from engine.derived.tools import Tools
+from engine.documents.document import API_VERSION
 from engine.documents.edit import dump, edit
-from engine.documents.policy import API_VERSION
 from engine.documents.tool_proposals import ServerTool, declarations, merged, tool_set_id_of
 from engine.documents.tool_sets import tool_as_json
 from engine.model import Json, ToolSet

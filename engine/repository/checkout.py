@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from engine.conditions.settings import NO_SETTINGS
-from engine.documents.policy import PolicyTest, load_policy_test, sorted_problems
+from engine.documents.document import sorted_problems
+from engine.documents.policy import PolicyTest, load_policy_test
 from engine.documents.presets import Pack, Preset
 from engine.documents.yaml import YamlReading, read
 from engine.errors import DocumentError, Problem

@@ -16,7 +16,8 @@ from engine.conditions.examples import reads_tools
 from engine.conditions.settings import NO_SETTINGS, reads, value_of
 from engine.derived.tools import Tools
 from engine.detectors.examples import failures
-from engine.documents.policy import Defect, failing_examples, located
+from engine.documents.document import Defect, located
+from engine.documents.policy import failing_examples
 from engine.documents.presets import Pack, Preset, failing_preset_examples
 from engine.documents.yaml import read
 from engine.errors import ConditionError, Problem

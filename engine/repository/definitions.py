@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from engine.conditions.settings import NO_SETTINGS
+from engine.documents.document import API_VERSION
 from engine.documents.edit import dump, edit, refuse_surrogates
-from engine.documents.policy import API_VERSION
 from engine.documents.settings import check_settings, settings_document
 from engine.errors import (
     DetectorExists,

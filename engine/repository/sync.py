@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
-from engine.documents.policy import digest_of
+from engine.documents.document import digest_of
 from engine.errors import DocumentError, PolicyFileInvalid, Problem, RefusedToStart, StorageError
 from engine.repository import revisions
 from engine.repository.archive import Archive, FileChange, Records

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from engine.documents.policy import digest_of
+from engine.documents.document import digest_of
 from engine.errors import DocumentError, PolicyFileInvalid, Problem, StorageError
 from engine.worktree import git
 from engine.worktree import paths as paths_

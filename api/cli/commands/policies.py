@@ -72,8 +72,8 @@ def _show(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         print_json(policy)
         return 0
+    from engine.documents.document import API_VERSION
     from engine.documents.edit import dump
-    from engine.documents.policy import API_VERSION
 
     told = [f"# made {policy['createdAt']}, as it is since {policy['updatedAt']}"]
     if policy.get("missingSettings"):

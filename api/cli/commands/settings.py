@@ -119,8 +119,8 @@ def _number(text: str) -> Any:
 
 
 def _change(arguments: argparse.Namespace, changes: dict[str, Any]) -> int:
+    from engine.documents.document import digest_of
     from engine.documents.edit import dump, edit
-    from engine.documents.policy import digest_of
     from engine.documents.settings import load_settings, settings_document
     from engine.errors import DocumentError, EngineError
     from engine.worktree.observer import DiskChanged
