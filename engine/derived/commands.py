@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from engine.model import Json
-from engine.shell.reader import ShellReading, reading
+from engine.shell.reader import reading
+from engine.shell.reading import ShellReading
 
 _TOKEN: Final = re.compile(r"'[^']*'|[^ ']+|'")
 _REDIRECTION: Final = re.compile(

@@ -38,7 +38,7 @@ from engine.fields.json_text import Unread, opened
 from engine.fields.scalars import text_of
 from engine.flow.memory import RunMemory, memory_of, untrusted_texts
 from engine.model import BEFORE, Json, ToolDeclaration
-from engine.shell.reader import ShellReading
+from engine.shell.reading import ShellReading
 
 T = TypeVar("T")
 

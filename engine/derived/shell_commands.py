@@ -27,7 +27,8 @@ from engine.fields.scalars import text_of
 from engine.fields.words import LONGEST_NAME, word_set, words_of
 from engine.model import Json
 from engine.shell.expansion import TooMuch, render
-from engine.shell.reader import ShellReading, reading
+from engine.shell.reader import reading
+from engine.shell.reading import ShellReading
 from engine.shell.starting.windows import replaced
 
 _PROSE_NAMES: Final = (

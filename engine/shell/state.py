@@ -1,4 +1,4 @@
-"""What a reading knows so far: variables, files, folder, functions, and the bounded list of its entries.
+"""What a reading knows so far: variables, files, folder and functions, beside its entries.
 
 Decides what commands leave behind for those after them. Knows nothing of syntax or of which command starts
 which.
@@ -14,20 +14,16 @@ from typing import Final
 from engine.shell.commands import SimpleCommand
 from engine.shell.dialects import LOST, name_scripts
 from engine.shell.emulation import LONGEST_OUTPUT
+from engine.shell.entries import EntryList
 from engine.shell.expansion import TooMuch, fields, plain, render, unmark
 from engine.shell.files.downloads import DOWNLOADERS, downloaded
 from engine.shell.files.whereabouts import ABSOLUTE, Whereabouts, joined
 from engine.shell.variables.builtins import assigned
-from engine.shell.variables.choices import CHANGED, MOST_TURNS, first, is_anything, together
+from engine.shell.variables.choices import CHANGED, first, is_anything, together
 from engine.shell.variables.store import Positional, Value, Variables
 
-MOST_STEPS: Final = 12_000
-MOST_COMMANDS: Final = 600
 DEEPEST: Final = 12
 MOST_COPIES: Final = 256
-SPARE_SIZE: Final = 65_536
-"""All entries together may be so much larger than twice the text."""
-
 DESCRIPTOR: Final = re.compile(r"\d+-?|-")
 OWN: Final = re.compile(r"\./[^/]*")
 """A program of the folder at hand, which is no other of that name."""
@@ -43,7 +39,6 @@ _BEFORE_FILE: Final = re.compile(r"^-[0rtpxo]{1,6}a")
 _INTO: Final = (">", ">>", "1>", "&>")
 _POSITIONAL: Final = re.compile(r"\$\{?[\d@*]")
 _DESCRIBED: Final = re.compile(r"-[a-z]*?u(\d*)")
-FEWEST_TURNS: Final = 8
 _UNPACKING: Final = frozenset({"gunzip", "bunzip2", "unxz", "unzstd", "gzip", "bzip2", "xz", "zstd"})
 """They leave the file without the end of its name."""
 _COPYING: Final = frozenset({"cp", "mv", "install", "ln"})
@@ -54,30 +49,17 @@ _PROGRAMS: Final = re.compile(r"s?bin")
 LONGEST_NAME: Final = 1_024
 
 
-class State(Variables):
+class State(EntryList, Variables):
     """What is known, and the entries so far; made for texts of `size` characters."""
 
     def __init__(self, size: int) -> None:
-        super().__init__()
-        self.entries: dict[str, None] = {}
-        self.simple: dict[str, bool] = {}
-        """The simple commands among them, and whether code in another language starts each."""
-        self.chains: dict[str, None] = {}
-        """The pipelines among them."""
-        self.run_by: dict[str, dict[str, None]] = {}
-        """For commands and pipelines, the programs that run what those give as their own program."""
+        EntryList.__init__(self, size)
+        Variables.__init__(self)
         self.inputs: dict[str, dict[str, None]] = {}
         """For simple commands, the texts that each is known to read: its input, and files written before."""
-        self.in_code = False
-        self._room = 2 * size + SPARE_SIZE
-        self._steps = MOST_STEPS
-        self._commands = MOST_COMMANDS
         self.files: dict[str, str] = {}
         self.sources: dict[str, tuple[str, ...]] = {}
         """For files, the pipelines that wrote them."""
-        self.origins: dict[str, dict[str, None]] = {}
-        """For commands and pipelines, those whose output they hand on: that wrote the files which they read,
-        or that they start."""
         self.fed: dict[str, tuple[str, ...]] = {}
         """For redirections, as they are shown, the pipelines that wrote what they give to read."""
         self.placed: dict[str, str] = {}
@@ -100,37 +82,6 @@ class State(Variables):
         """Read a script within this one."""
         raise NotImplementedError
 
-    def step(self, cost: int = 1) -> None:
-        self._steps -= cost
-        if self._steps < 0:
-            raise TooMuch
-
-    def add(self, entry: str) -> None:
-        if entry and entry not in self.entries:
-            self._room -= len(entry)
-            if self._room < 0:
-                raise TooMuch
-            self.entries[entry] = None
-
-    def chained(self, chain: str) -> None:
-        self.add(chain)
-        self.chains[chain] = None
-
-    def command(self, shown: str) -> None:
-        """Add the entry of a simple command."""
-        self.add(shown)
-        self.simple[shown] = self.simple.get(shown, True) and self.in_code
-
-    def lengthened(self, before: tuple[str, ...], shown: str) -> tuple[str, ...]:
-        """The pipelines that a command ends; where nothing is left of it, as of an empty `$1`, those before
-        it."""
-        if not shown:
-            return before
-        found = tuple(f"{chain} | {shown}" for chain in before) or (shown,)
-        for chain, longer in zip(before, found, strict=False) if self.origins else ():
-            self.behind(longer, [], (self.origins.get(chain, {}), self.origins.get(shown, {})))
-        return found
-
     def reads(self, shown: str, words: Sequence[str], tail: str, stdin: str | None) -> None:
         """Note what a command gets to read, and from where."""
         files = [word.removeprefix("--file=").removeprefix("if=") for word in words]
@@ -141,23 +92,6 @@ class State(Variables):
         chains = [chain for key in keys for chain in self.sources.get(key, ())]
         chains += self.fed.get(tail, ())
         self.behind(shown, chains)
-
-    def behind(self, shown: str, chains: Sequence[str], origins: Sequence[Mapping[str, None]] = ()) -> None:
-        """Tell that a command or pipeline hands on what others give, and what those hand on."""
-        origins = [dict.fromkeys(chains), *(self.origins.get(chain, {}) for chain in chains), *origins]
-        self.step(sum(map(len, origins)) // 16)
-        for each in origins:
-            if each:
-                self.origins.setdefault(shown, {}).update(each)
-
-    def given_program(self, chains: Sequence[str], shown: str) -> None:
-        """Tell that a command runs what pipelines print, or what they hand on, as its program."""
-        found = dict.fromkeys(origin for chain in chains for origin in self.origins.get(chain, ()))
-        self.step(len(found))
-        for origin in found:
-            self.chained(f"{origin} | {shown}")
-        for chain in (*chains, *found):
-            self.run_by.setdefault(chain, {})[shown.partition(" ")[0]] = None
 
     def stored(self, name: str) -> str | None:
         return self.files.get(self.key(name))
@@ -201,10 +135,6 @@ class State(Variables):
             if not word.startswith("-"):
                 break
         return stdin
-
-    def most_turns(self) -> int:
-        """How many ways of one command may be tried: less where little is left."""
-        return max(FEWEST_TURNS, min(MOST_TURNS, self._steps // 400))
 
     def is_lost(self, program: str) -> bool:
         """Whether a program stands in a variable that the text assigns and that is not followed."""
@@ -252,12 +182,6 @@ class State(Variables):
             self.enter([word for word in words if not word.startswith("-") or word == "-"], certain)
         elif name == "popd":
             self.enter(["-"], False)
-
-    def may_be(self, instead: str, shown: str, before: tuple[str, ...]) -> None:
-        """Tell that a command may be another: a file of its name, if that is looked for before programs."""
-        self.behind(shown, [instead])
-        for chain in self.lengthened(before, instead) if before else ():
-            self.chained(chain)
 
     def is_own(self, name: str) -> bool:
         """Whether the text says itself what a name runs."""

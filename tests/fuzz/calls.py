@@ -16,8 +16,8 @@ from engine.derived.summary import summary_of
 from engine.derived.tools import Tools
 from engine.fields.computed import MEMBERS
 from engine.model import ToolCall
+from engine.shell.entries import SPARE_SIZE
 from engine.shell.reader import read
-from engine.shell.state import SPARE_SIZE
 from tests.corpus.score import EVERYTHING, HALVES, ruleset, tool_sets
 from tests.corpus.score import calls as corpus
 from tests.fuzz.target import Target, split_words, text_of

@@ -22,7 +22,7 @@ from engine.matching.counterfactual import counterfactual
 from engine.matching.matcher import CompiledPolicy
 from engine.matching.ruleset import Ruleset
 from engine.model import Condition, Policy, ToolCall
-from engine.shell.reader import ShellReading
+from engine.shell.reading import ShellReading
 
 PATH = parse("derived.shellCommands")
 KNOWN = ", ".join(f"`derived.{member}`" for member in MEMBERS["derived"])

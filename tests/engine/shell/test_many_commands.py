@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import pytest
 
 from engine.derived import commands
+from engine.shell.entries import SPARE_SIZE
 from engine.shell.reader import UNREADABLE, read, reading
-from engine.shell.state import SPARE_SIZE
 
 MANY = " ".join(f"a{number}" for number in range(300))
 FILES = " ".join(f"f{number}" for number in range(20))

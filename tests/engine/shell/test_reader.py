@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
 from engine.derived.commands import commands_of
+from engine.shell.entries import SPARE_SIZE
 from engine.shell.expansion import quote, render
 from engine.shell.reader import UNREADABLE, read, reading
-from engine.shell.state import SPARE_SIZE
 from tests.harness import case_files
 from tests.harness.effort import examples
 from tests.harness.places import CORPUS
