@@ -106,6 +106,16 @@ def test_a_page_with_commands_says_where_they_lie(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
+def test_zsh_reads_every_command_as_bash_does(page: Path) -> None:
+    """The shell of macOS: `#` begins no comment at its prompt, and some names are its own (`path`)."""
+    for block in blocks(page):
+        if block.language == "bash":
+            assert not re.search(r"(?:^|\s)#(?:\s|$)", block.text, re.M), f"line {block.line}: say it outside"
+            own = re.search(r"(?<![?&\w])(?:argv|cdpath|fpath|manpath|options|path|status)=", block.text)
+            assert own is None, f"line {block.line}: {own} is a name of zsh"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_document_that_is_shown_loads(page: Path) -> None:
     for block in blocks(page):
         if block.language == "yaml" and not block.not_run:
