@@ -207,7 +207,9 @@ def test_no_service_is_said_clearly() -> None:
         raise httpx.ConnectError("connection refused")
 
     with pytest.raises(
-        DemoFailed, match=r"no service answers at `http://x`.*make serve.*ARGS=\"--url http://127.0.0.1:PORT"
+        DemoFailed,
+        match=r"no service answers at `http://x`.*governance serve.*make serve"
+        r".*`--url http://127.0.0.1:PORT`.*ARGS=\"--url http://127.0.0.1:PORT",
     ):
         play("http://x", "k", "e", "p", io.StringIO(), transport=httpx.MockTransport(refuse))
 
