@@ -155,8 +155,8 @@ class _Service:
         except (httpx.TransportError, httpx.InvalidURL) as error:
             raise DemoFailed(
                 f"no service answers at `{self._base_url}` ({error or type(error).__name__}); "
-                "start it with `governance serve` or `make serve`; if it runs at another port, say where with "
-                '`--url http://127.0.0.1:PORT` (`make demo ARGS="--url http://127.0.0.1:PORT"`)'
+                "start it with `governance serve` or `make serve`; if it runs at another port, say where "
+                'with `--url http://127.0.0.1:PORT` (`make demo ARGS="--url http://127.0.0.1:PORT"`)'
             ) from None
         if reply.status_code >= 300 and reply.status_code not in expected:
             raise DemoFailed(self._refusal(method, path, reply))
