@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
 from api.health.heartbeat import Heartbeat
 from api.health.history import Point, slot_of
 from api.metrics import LATENCY_BOUNDS
-from tests.browser.support import Console
+from tests.browser.support import POLICIES, Console
 from tests.browser.test_admin_rooms import entered
 from tests.browser.test_looks import readable
+from tests.harness.running_service import Served
 
 pytestmark = pytest.mark.browser
 
@@ -84,3 +86,21 @@ def test_people_of_another_organisation_see_no_nodes(console: Console) -> None:
     console.fill_login(page, email)
     expect(page.get_by_text("The service decides and records.")).to_be_visible()
     expect(page.get_by_role("heading", name="Nodes")).to_be_hidden()
+
+
+def test_how_many_policies_wait_for_a_setting_is_said_in_words(browser: Browser, tmp_path: Path) -> None:
+    with Served(tmp_path, POLICIES, live=True) as service, Console(service, browser) as console:
+
+        def needing(name: str) -> None:
+            field = {"field": "inputPayload.to", "operator": "matches", "value": "@{{companyDomains}}$"}
+            body = {"name": name, "action": "block", "enabled": True, "matchConditions": [field]}
+            answer = service.call("admin", "POST", "/v1/policies", body)
+            assert answer.status_code == 201, answer.text
+
+        needing("One")
+        page = console.page()
+        console.log_in(page, "admin", "/overview")
+        expect(page.get_by_text("A policy waits for a setting")).to_be_visible()
+        needing("Another")
+        page.reload()
+        expect(page.get_by_text("2 policies wait for a setting")).to_be_visible()

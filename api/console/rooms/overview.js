@@ -104,7 +104,10 @@ export function open(root, context) {
     const found = [
       health.status !== "ok" && ["The service cannot decide and record", health.reason ?? ""],
       policies.stale && ["The policy files do not load", "the last good set stays in force"],
-      policies.inactive?.length > 0 && [`${policies.inactive.length} policies wait for a setting`, policies.inactive[0].message],
+      policies.inactive?.length > 0 && [
+        policies.inactive.length === 1 ? "A policy waits for a setting" : `${policies.inactive.length} policies wait for a setting`,
+        policies.inactive[0].message,
+      ],
       audit.complete === false && ["Records are missing from the audit log", "an older database was put in its place, perhaps"],
       audit.lagging && ["Records wait for their signature", "the log of the service says why"],
       ...(policies.warnings ?? []).map(({ message, file }) => [message.charAt(0).toUpperCase() + message.slice(1), file ?? ""]),
