@@ -166,8 +166,17 @@ def operator_message(made: DatabaseUnavailable, error: BaseException, url: str) 
                 "; another program writes to it and does not go on, such as `sqlite3` in a transaction that "
                 "was left open: end that"
             )
-        if "unable to open" in reason.lower() and (closed := _closed(path)):
-            reason += f"; this user may not read and write {closed}: give it to the user of the service"
+        if "readonly" in reason.lower() and _takes_no_writes(Path(path).parent):
+            reason += (
+                "; its file system has become read-only, as after a fault of the disk: see the log of the "
+                "system, check it, and mount it for writing"
+            )
+        elif any(each in reason.lower() for each in ("unable to open", "readonly")) and (
+            closed := _closed(path)
+        ):
+            reason += (
+                f"; this user may not read and write {closed}: give it to the user of the service, mode 0600"
+            )
         if "permission denied" in reason.lower():
             reason += "; give it to the user of the service"
         return f"the database `{path}` cannot be used: {reason}"
@@ -176,6 +185,16 @@ def operator_message(made: DatabaseUnavailable, error: BaseException, url: str) 
     for secret in secrets:
         reason = reason.replace(secret, "***")
     return f"the database {place} cannot be used: {reason}"
+
+
+def _takes_no_writes(folder: Path) -> bool:
+    """Whether the file system of a folder is read-only. No file of a database is opened to see that: to close
+    it would end the locks of this process."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return False
+    except OSError as error:
+        return error.errno == errno.EROFS
 
 
 def _closed(path: str) -> str:

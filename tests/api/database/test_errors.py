@@ -41,9 +41,22 @@ def test_a_file_beside_the_database_that_others_own_is_named(
         return access(each, how) and (how == os.F_OK or each == str(path))
 
     monkeypatch.setattr(os, "access", allowed)
-    error = sqlite3.OperationalError("unable to open database file")
-    told = translated(error, f"sqlite:///{path}").operator_message
-    assert told.endswith(f"read and write `{path}-shm`: give it to the user of the service")
+    for said in ("unable to open database file", "attempt to write a readonly database"):
+        told = translated(sqlite3.OperationalError(said), f"sqlite:///{path}").operator_message
+        assert told.endswith(f"read and write `{path}-shm`: give it to the user of the service, mode 0600")
+
+
+def test_a_file_system_that_takes_no_writes_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a fault of the disk; whoever owns the files has nothing to do with it."""
+
+    def no_file(**options: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", no_file)
+    monkeypatch.setattr(os, "access", lambda _, how: how == os.F_OK)
+    error = sqlite3.OperationalError("attempt to write a readonly database")
+    told = translated(error, f"sqlite:///{tmp_path / 'g.sqlite'}").operator_message
+    assert "readonly database; its file system has become read-only" in told
 
 
 def test_a_file_that_may_grow_no_larger_is_told_as_no_room(
