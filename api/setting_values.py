@@ -197,6 +197,10 @@ def hosts(value: str) -> frozenset[str]:
         name, _, port = host.rpartition(":")
         if "/" in name or name.split() != [name] or not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
             raise SettingsError(f"`{host}` is not `host:port`; put commas between several")
+        if "*" in name or "$" in name:
+            raise SettingsError(
+                f"`{host}` is no receiver's name; write out each, since nothing stands for several"
+            )
     return frozenset(hosts)
 
 

@@ -84,6 +84,8 @@ def test_an_empty_variable_is_the_default() -> None:
         ("PUBLIC_URL", "example.com", "write an http or https address"),
         ("FRONTEND_URL", "javascript:alert(1)", "write an http or https address"),
         ("WEBHOOK_ALLOW", "example.com", "`example.com` is not `host:port`"),
+        ("WEBHOOK_ALLOW", "*.example.com:443", "`*.example.com:443` is no receiver's name; write out each"),
+        ("WEBHOOK_ALLOW", "a.example:443,${RECEIVER}:443", "`${receiver}:443` is no receiver's name"),
         ("WEBHOOK_ALLOW", "example.com:²", "`example.com:²` is not `host:port`"),
         ("WEBHOOK_ALLOW", "example.com:" + "4" * 5_000, "is not `host:port`"),
         ("TRUSTED_PROXIES", "10.0.0.1,*", "`*` is not an address such as `10.0.0.7`"),
