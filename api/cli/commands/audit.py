@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING
 
 from api.cli.local_store import actor, add_organisation, add_place, opened, settings_of
 from api.cli.output_file import output_file
+from api.cli.spelling import spelled
 from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers, add_format, moment, show
 
 if TYPE_CHECKING:
@@ -134,9 +135,9 @@ def _verify(arguments: argparse.Namespace) -> int:
     if arguments.format == "table":
         for result in results:
             for note in result["notes"]:
-                print(f"{result['organisationId']}: note: {note}", file=sys.stderr)
+                print(spelled(f"{result['organisationId']}: note: {note}"), file=sys.stderr)
             for problem in result["problems"]:
-                print(f"{result['organisationId']}: {problem}", file=sys.stderr)
+                print(spelled(f"{result['organisationId']}: {problem}"), file=sys.stderr)
     return 0 if all(result["valid"] for result in results) else FAILED
 
 

@@ -10,6 +10,7 @@ from api.cli.commands.simulate import read_draft
 from api.cli.local_store import add_organisation, add_place, opened
 from api.cli.policy_source import sound
 from api.cli.report import Remark, add_format, compact, outcome, print_json, print_remarks, progress, say
+from api.cli.spelling import spelled
 from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers, filled, moment
 
 if TYPE_CHECKING:
@@ -147,15 +148,13 @@ def _show(answer: dict[str, Any], most: int) -> None:
     shown = list(groups.values())[:most]
     for group in shown:
         each = group[0]
-        say(
-            f"{outcome(each['oldAction'])} -> {outcome(each['newAction'])}  {each.get('at', '')}"
-            f"  {each['toolName']}  {each['runId']}/{each['toolCallId']}",
-            "bold",
-        )
+        call = f"{each['toolName']}  {each['runId']}/{each['toolCallId']}"
+        what = f"{outcome(each['oldAction'])} -> {outcome(each['newAction'])}"
+        say(spelled(f"{what}  {each.get('at', '')}  {call}", ""), "bold")
         if "inputPayload" in each:
-            say(f"    {compact(each['inputPayload'])}"[:2000], "dim")
-        say(f"    before: {each['oldReason']}")
-        say(f"    after: {each['newReason']}")
+            say(spelled(f"    {compact(each['inputPayload'])}"[:2000], ""), "dim")
+        say(spelled(f"    before: {each['oldReason']}", ""))
+        say(spelled(f"    after: {each['newReason']}", ""))
         if len(group) > 1:
             say(f"    the same of {len(group) - 1:,} more call{'s' * (len(group) > 2)} of this tool")
     if (rest := answer["changed"] - sum(map(len, shown))) > 0:

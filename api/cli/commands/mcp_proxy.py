@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from api.cli.spelling import spelled
 from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers, filled, say_error
 
 if TYPE_CHECKING:
@@ -156,7 +157,8 @@ def _admit(arguments: argparse.Namespace) -> int:
         print(told(name, before, now))
     pins.admit(chosen)
     left = [name for name in held if name not in chosen]
-    print(f"admitted: {', '.join(chosen) or 'nothing'}; held: {', '.join(left) or 'nothing'}")
+    done = f"admitted: {', '.join(chosen) or 'nothing'}; held: {', '.join(left) or 'nothing'}"
+    print(spelled(done, ""))
     return FAILED if left else 0
 
 

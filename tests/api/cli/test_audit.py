@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from api import cli
-from api.audit import rekey
+from api.audit import rekey, verification
 from api.audit.checkpoints import Checkpointer
 from api.audit.installation_key import installation_key
 from api.bootstrap import prepare
@@ -51,6 +52,22 @@ def test_what_was_noted_is_expected(data_shell: DataShell, tmp_path: Path) -> No
         assert "--expect" in data_shell.refused("audit", "verify", "--expect", wrong, code=2)
     data_shell.run("organisations", "add", "acme")
     assert "--organisation" in data_shell.refused("audit", "verify", "--expect", "4", code=2)
+
+
+def test_a_problem_that_quotes_an_agent_does_not_steer_the_terminal(
+    data_shell: DataShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = verification.verify
+
+    def quoting(*arguments: Any) -> dict[str, Any]:
+        problem = "the event `e\x1b[1A\x1b[2K` was never recorded by this log"
+        return {**found(*arguments), "valid": False, "problems": [problem], "notes": ["\x9b2J"]}
+
+    monkeypatch.setattr(verification, "verify", quoting)
+    data_shell.run("keys", "add", "one")
+    code, _, error = data_shell.run("audit", "verify")
+    assert code == 1 and "the event `e\\u001b[1A\\u001b[2K` was" in error and "note: \\u009b2J" in error
+    assert all(line.isprintable() for line in error.splitlines())
 
 
 def test_an_organisation_that_was_removed_is_missed(data_shell: DataShell, tmp_path: Path) -> None:

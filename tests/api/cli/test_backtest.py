@@ -90,6 +90,29 @@ def test_backtest_and_diff_use_the_same_words(service: Served, shell: Shell, tmp
         assert "before: blocked by `" in output and "after: allowed with a warning from `" in output
 
 
+def test_what_an_agent_has_written_does_not_steer_the_terminal(
+    service: Served, shell: Shell, tmp_path: Path
+) -> None:
+    call = {"toolCallId": "c\x1b[2K\u202e", "toolName": "wire", "inputPayload": {"amount": 500}}
+    event = {
+        "eventId": "e",
+        "runId": "r\x1b[1A\x9b2J",
+        "agentId": "a",
+        "timestamp": "2026-01-01T00:00:00Z",
+        "eventType": "tool.called",
+        "metadata": call,
+    }
+    answer = service.http.post("/v1/events", json=event, headers=service.credentials["agent"])
+    assert answer.status_code == 200, answer.text
+    draft = tmp_path / "draft.yaml"
+    draft.write_text(WIRES)
+    place = ("--data-dir", service.settings.data_dir, "--dir", service.settings.policies_dir)
+    code, output, error = shell.process("backtest", "--draft", draft, *place)
+    assert code == 1, error
+    assert "r\\u001b[1A\\u009b2J/c\\u001b[2K\\u202e" in output
+    assert all(line.isprintable() for line in output.splitlines())
+
+
 def test_backtest_of_an_unknown_organisation_is_2(shell: Shell, tmp_path: Path) -> None:
     bootstrap.prepare(load({}, data_dir=str(tmp_path / "data")))
     draft = tmp_path / "draft.yaml"

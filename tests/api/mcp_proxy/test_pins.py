@@ -322,3 +322,15 @@ def test_admitting_shows_what_changed_and_admits_what_is_named(
     assert code == 2 and "nothing is known of a server `other`" in error
     code, _, error = run_command(capsys, "mcp-proxy", "--pins", tmp_path, "admit", "../s")
     assert code == 2 and "`../s` is no name of a server" in error
+
+
+def test_the_name_of_a_tool_does_not_steer_the_terminal_of_who_admits_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "read\x1b[2J\x1b[H\u202e"
+    PinFile(tmp_path, "files", first_sight=False).look([{"name": name}])
+    for more, done in ((), "held: "), (("--all",), "admitted: "):
+        code, output, _ = run_command(capsys, "mcp-proxy", "admit", "files", "--pins", tmp_path, *more)
+        assert code == (0 if more else 1)
+        assert f"{done}read\\u001b[2J\\u001b[H\\u202e" in output
+        assert all(line.isprintable() for line in output.splitlines())
