@@ -3,20 +3,48 @@
 Who opens connection after connection would have all that they ask begun before anybody else is heard. So of
 each credential a few requests are begun in a round; the rest stands in a queue of its own, and whoever sends
 one after the other waits for no such queue. Whose connection is lost leaves it, so that no more stand there
-than there may be connections.
+than there may be connections. Requests that stood behind others of their connection are begun a few at a
+time.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable
-from typing import Final
+from typing import Final, Protocol
 
 AT_ONCE: Final = 4
 """Requests of one credential that are begun in one round."""
 
+BEGUN_TOGETHER: Final = 4
+"""Requests that stood behind others, of all connections, in one round of the event loop."""
+
 Begin = Callable[[], None]
+
+
+class Connection(Protocol):
+    def begin_next(self) -> None:
+        """The request behind the one that was answered last."""
+
+
+class NextRequests:
+    """Connections of one server whose next request stood behind another one, which is answered now."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: deque[Connection] = deque()
+
+    def join(self, connection: Connection) -> None:
+        if not self._waiting:
+            self._loop.call_soon(self._serve)
+        self._waiting.append(connection)
+
+    def _serve(self) -> None:
+        for _ in range(min(BEGUN_TOGETHER, len(self._waiting))):
+            self._loop.call_soon(self._waiting.popleft().begin_next)
+        if self._waiting:
+            self._loop.call_soon(self._serve)
 
 
 class Beginnings:

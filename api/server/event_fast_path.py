@@ -203,7 +203,8 @@ class EventProtocol(BoundedProtocol):
 
     def on_headers_complete(self) -> None:
         before: Any = self.cycle
-        if self.url == _PATH and (before is None or before.response_complete) and not self._refused:
+        ordinary = self._refused or self._beyond
+        if self.url == _PATH and (before is None or before.response_complete) and not ordinary:
             headers = dict(self.headers)
             if len(headers) == len(self.headers) and self._is_plain(headers):
                 key, request_id = headers[b"x-api-key"], headers.get(b"x-request-id")
@@ -244,6 +245,7 @@ class EventProtocol(BoundedProtocol):
         begun = perf_counter()
         context: Context = self.app_state[STATE]
         exchange.more_body = False
+        self._credential = exchange.key
         event = self._event(exchange, context)
         if event is None:
             return False

@@ -12,10 +12,8 @@ do, keeps its body, which the parser would take for the first words of the other
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from asyncio import TimerHandle
-from collections import deque
 from secrets import token_hex
 from typing import Any, ClassVar, Final
 from weakref import WeakKeyDictionary
@@ -27,7 +25,9 @@ from uvicorn.server import ServerState
 
 from api import metrics
 from api.http.problems import ApiError
-from api.server.beginnings import Beginnings, credential_of
+from api.server.after_upgrade import BehindTheHead
+from api.server.beginnings import Beginnings, NextRequests, credential_of
+from api.server.crowd import FULL, RESERVED, greediest, refuse, takes_place
 
 MOST_HEAD: Final = 65_536
 """Bytes of one request that are no body, beside those that arrive together with its beginning."""
@@ -39,38 +39,15 @@ is two or three, each of which takes two kilobytes and as long as thousands of b
 HEAD_END: Final = b"\r\n\r\n"
 OF_A_BODY: Final = 256
 """Bytes that are read together at least within a body, which may be full of what ends a head."""
-BEGUN_TOGETHER: Final = 4
-"""Requests that stood behind others, of all connections, in one round of the event loop."""
-RESERVED: Final = 32
-"""Connections beyond the bound, until those that were answered early can be closed."""
 STREAM: Final = "/v1/stream"
 HALF_CLOSED_SECONDS: Final = 10.0
 """For the answer to a client that sends no more: it may wait for it, or be gone."""
 
 
-class _Line:
-    """Connections of one server whose next request stood behind another one, which is answered now."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._waiting: deque[BoundedProtocol] = deque()
-
-    def join(self, connection: BoundedProtocol) -> None:
-        if not self._waiting:
-            self._loop.call_soon(self._serve)
-        self._waiting.append(connection)
-
-    def _serve(self) -> None:
-        for _ in range(min(BEGUN_TOGETHER, len(self._waiting))):
-            self._loop.call_soon(self._waiting.popleft().begin_next)
-        if self._waiting:
-            self._loop.call_soon(self._serve)
-
-
 class BoundedProtocol(HttpToolsProtocol):
     """One connection; see the module."""
 
-    _lines: ClassVar[WeakKeyDictionary[ServerState, _Line]] = WeakKeyDictionary()
+    _lines: ClassVar[WeakKeyDictionary[ServerState, NextRequests]] = WeakKeyDictionary()
     _beginnings: ClassVar[WeakKeyDictionary[ServerState, Beginnings]] = WeakKeyDictionary()
 
     request_seconds: float = 60
@@ -89,6 +66,10 @@ class BoundedProtocol(HttpToolsProtocol):
     """And behind that the client sends no more."""
     _running: Any = None
     """The request that is worked on, where the server has a task for it; `cycle` was read last."""
+    _credential = b""
+    """Of the request that was begun last."""
+    _beyond = False
+    """It was let in beyond the bound, until its first request says whose it is."""
     _deadline: float | None = None
     """When the client must have sent what is waited for; None while it waits for us."""
     _over = False
@@ -109,13 +90,38 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _make_room(self) -> None:
         """Close the connection that has been waited for the longest. If all others are at work, one that only
-        waits for news is answered, and this one kept; if none is, this one is refused."""
-        others: list[Any] = [other for other in self.connections if other is not self]
-        idle = [other for other in others if other._due is not None]
+        waits for news is answered, and this one kept; else whoever has most of them may give way to it, or it
+        is refused."""
+        others = self._others()
+        is_full = len(others) >= self.most_connections + RESERVED
+        # Those beyond the bound give way to each other last: of many that come at once all are heard.
+        if self._close_idle(others, beyond=False):
+            return
+        if is_full:
+            self._beyond = self._close_idle(others, beyond=True)
+        elif not self._end_a_wait():
+            self._beyond = greediest(others, self.most_connections) is not None
+        else:
+            return
+        if not self._beyond:
+            self._cut_off(ApiError("unavailable", FULL))
+
+    def _takes_place(self) -> bool:
+        """Whether it stays, now that it is known whose it is."""
+        others = self._others()
+        if len(others) < self.most_connections or self._close_idle(others, beyond=False):
+            return True
+        return takes_place(self._credential, others, self.most_connections)
+
+    def _others(self) -> list[Any]:
+        return [other for other in self.connections if other is not self]
+
+    def _close_idle(self, others: list[Any], *, beyond: bool) -> bool:
+        """Close the one that has been waited for the longest, of these; False: there is none."""
+        idle = [other for other in others if other._due is not None and other._beyond is beyond]
         if idle:
             min(idle, key=lambda other: other._due)._make_way()
-        elif len(others) >= self.most_connections + RESERVED or not self._end_a_wait():
-            self._cut_off(ApiError("unavailable", "too many connections are open; try again"))
+        return bool(idle)
 
     def _end_a_wait(self) -> bool:
         """Have a request that waits for news answered; False when there is none."""
@@ -125,6 +131,18 @@ class BoundedProtocol(HttpToolsProtocol):
     def _due(self) -> float | None:
         """When the client must have sent or read what is waited for."""
         return self._deadline if self._look is None else self._look.when()
+
+    @property
+    def credential(self) -> bytes | None:
+        """See `AtWork`."""
+        return None if self._over or self._due is not None else self._credential
+
+    def end_behind_answer(self) -> None:
+        """See `AtWork`."""
+        cycle = self._running or self.cycle
+        cycle.keep_alive, self._over = False, True
+        if cycle.response_complete:  # and the next one was not begun
+            self.transport.close()
 
     def _make_way(self) -> None:
         unread = self._look is not None
@@ -253,11 +271,17 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         self._running = cycle
+        credential = self._credential = credential_of(cycle.scope["headers"])
         beginnings = self._beginnings.get(self.server_state)
         if beginnings is None:
             beginnings = self._beginnings[self.server_state] = Beginnings(self.loop)
         start = super()._start_asgi_task
-        beginnings.add(credential_of(cycle.scope["headers"]), self, lambda: start(cycle, app))
+        if self._beyond:
+            self._beyond = False
+            if not self._takes_place():
+                start(cycle, refuse)  # in no queue, in which it would keep others out
+                return
+        beginnings.add(credential, self, lambda: start(cycle, app))
 
     # One timer watches over a connection for all of its requests, instead of a new one for each.
 
@@ -272,7 +296,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.pipeline:
             line = self._lines.get(self.server_state)
             if line is None:
-                line = self._lines[self.server_state] = _Line(self.loop)
+                line = self._lines[self.server_state] = NextRequests(self.loop)
             line.join(self)
             return
         self.server_state.total_requests += 1
@@ -333,7 +357,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._rest = self._data[int(stopped.args[0]) :] if stopped is not None else b""
         framing = (b"content-length", b"transfer-encoding")
         lines = [b"%b: %b\r\n" % header for header in self.scope["headers"] if header[0] in framing]
-        callbacks = _BehindTheHead(self)
+        callbacks = BehindTheHead(self)
         self.parser = httptools.HttpRequestParser(callbacks)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self.parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % b"".join(lines))
@@ -361,24 +385,3 @@ class BoundedProtocol(HttpToolsProtocol):
             cycle.disconnected = True
             cycle.message_event.set()
         self.transport.close()
-
-
-class _BehindTheHead:
-    """The callbacks of a connection, from the body of a request on whose head it knows already."""
-
-    def __init__(self, connection: BoundedProtocol) -> None:
-        self._connection = connection
-        self._head_is_known = True
-
-    def __getattr__(self, name: str) -> Any:
-        if not name.startswith("on_"):
-            raise AttributeError(name)
-        callback = getattr(self._connection, name)
-
-        def call(*arguments: Any) -> None:
-            if not self._head_is_known or name in ("on_body", "on_message_complete"):
-                callback(*arguments)
-            elif name == "on_headers_complete":
-                self._head_is_known = False
-
-        return call

@@ -1,0 +1,63 @@
+"""Whose connections give way when all that there may be are at work: those of whoever has most of them.
+
+Who opens connection after connection, and keeps a request at work on each, would have everybody else refused:
+health, people who halt agents, hooks of hosts that go ahead then. So a new connection is let in until its
+first request says whose it is. If it is of the one who has most, it is refused; else one of those is ended
+behind the answer that it waits for, so that nobody loses one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from secrets import token_hex
+from typing import Any, Final, Protocol
+
+from api import metrics
+from api.http.problems import ApiError
+from api.server.endpoint import problem
+
+RESERVED: Final = 32
+"""Connections beyond the bound, until those that end behind their answers can be closed."""
+SHARE: Final = 0.5
+"""Of the connections that there may be; who has no more, or no more than `RESERVED`, gives way to nobody."""
+FULL: Final = "too many connections are open; try again"
+
+
+class AtWork(Protocol):
+    """A connection. `credential`: of the request on it that is at work; None while there is none."""
+
+    @property
+    def credential(self) -> bytes | None: ...
+
+    def end_behind_answer(self) -> None:
+        """It takes no more requests, and is closed once the one at work is answered."""
+
+
+def greediest(connections: Iterable[Any], most: int) -> bytes | None:
+    """The credential of most of the connections at work, of so many that there may be; None: of too few."""
+    at_work: list[AtWork] = list(connections)
+    counts = Counter(each.credential for each in at_work)
+    del counts[None]
+    if not counts:
+        return None
+    credential, count = counts.most_common(1)[0]
+    return credential if count > max(most * SHARE, RESERVED) else None
+
+
+def takes_place(credential: bytes, connections: Iterable[Any], most: int) -> bool:
+    """Whether a connection beyond those that there may be stays, by the credential of its first request: then
+    one of whoever has most of the others ends."""
+    others: list[AtWork] = list(connections)
+    found = greediest(others, most)
+    if found in (None, credential):
+        return False
+    next(each for each in others if each.credential == found).end_behind_answer()
+    return True
+
+
+async def refuse(scope: Any, receive: Any, send: Any) -> None:
+    """The application of a request for which there is no connection."""
+    metrics.requested("", "", 503)
+    error = ApiError("unavailable", FULL, headers={"Connection": "close"})
+    await problem(error, f"req_{token_hex(16)}")(scope, receive, send)
