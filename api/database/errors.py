@@ -184,6 +184,11 @@ def operator_message(made: DatabaseUnavailable, error: BaseException, url: str) 
     reason = _first_line(error)
     for secret in secrets:
         reason = reason.replace(secret, "***")
+    if "out of shared memory" in reason:
+        reason += (
+            "; each rate limit that a call meets is locked while it is counted: raise"
+            " `max_locks_per_transaction` of the server"
+        )
     return f"the database {place} cannot be used: {reason}"
 
 

@@ -354,3 +354,9 @@ def test_what_was_wrong_at_first_is_told() -> None:
     except peewee.OperationalError as error:
         told = translated(error, "sqlite:///data/governance.sqlite").operator_message
     assert "disk I/O error" in told and "cannot rollback" not in told
+
+
+def test_locks_that_a_server_has_no_room_for_are_told_with_their_remedy() -> None:
+    error = peewee.OperationalError("out of shared memory\nHINT: You might need to increase something")
+    told = translated(error, "postgresql://postgres@db.example/governance").operator_message
+    assert "out of shared memory; each rate limit" in told and "`max_locks_per_transaction`" in told
