@@ -135,7 +135,8 @@ class BoundedProtocol(HttpToolsProtocol):
     @property
     def credential(self) -> bytes | None:
         """See `AtWork`."""
-        return None if self._over or self._due is not None else self._credential
+        ends = self._over or self.transport.is_closing()
+        return None if ends or self._due is not None else self._credential
 
     def end_behind_answer(self) -> None:
         """See `AtWork`."""

@@ -13,6 +13,7 @@ import pytest
 from api.server.crowd import RESERVED
 from tests.api.hostile.test_connections import connected, event
 from tests.api.hostile.test_wire import HOST, exchange, refused
+from tests.harness.event_connection import Connection, Service
 from tests.harness.running_service import Served
 
 MOST = 2 * RESERVED
@@ -90,3 +91,9 @@ def test_where_nobody_has_most_of_them_a_new_one_is_refused(service: Served) -> 
         received, closed = exchange(service, runs(of_key(other)))
         refused(received, 503, "unavailable")
         assert closed
+
+
+async def test_a_connection_that_is_being_closed_gives_way_to_nobody() -> None:
+    connection = Connection(Service())
+    connection.protocol._make_way()
+    assert connection.wire.closing and connection.protocol.credential is None
