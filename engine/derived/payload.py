@@ -53,8 +53,8 @@ def leaves(document: Mapping[str, Json], unread: Unread) -> list[Leaf]:
     through, at any depth; never raises. A text that is JSON and is not opened is a scalar, and one of
     `unread`.
 
-    An address that is a key counts under the key above it, and `{"name": "To", "value": x}` among headers as
-    `{"To": x}`."""
+    An address that is a key counts under the key above it, and `{"name": "To", "value": x}` or `["To", x]`
+    among headers as `{"To": x}`."""
     found: list[Leaf] = []
     stack: list[tuple[str, str, Json]] = [("", "", unwrapped(document.get("inputPayload"), Unread()))]
     while stack:
@@ -70,13 +70,18 @@ def leaves(document: Mapping[str, Json], unread: Unread) -> list[Leaf]:
                 stack.append((key, words_of(name), member))
                 if "@" in name:
                     stack.append((owner, key, name))
-            header = value.get("name")
-            if isinstance(header, str) and not _HEADERS.isdisjoint(key.split()):
-                stack.append((key, words_of(header), value.get("value")))
+            name, member = value.get("name"), value.get("value")
         elif isinstance(value, list):
             stack.extend((owner, key, member) for member in reversed(value))
-        elif value is not None:
-            found.append(Leaf(owner, key, value))
+            # Of texts alone: pairs in pairs would be followed twice at each depth.
+            pair = len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], str)
+            name, member = value if pair else (None, None)
+        else:
+            if value is not None:
+                found.append(Leaf(owner, key, value))
+            continue
+        if isinstance(name, str) and not _HEADERS.isdisjoint(key.split()):
+            stack.append((key, words_of(name), member))
     return found
 
 

@@ -213,6 +213,7 @@ RECIPIENTS: list[tuple[Any, list[str]]] = [
     ({"to": "=?utf-8?q?m=40evil.example?="}, ["m@evil.example"]),
     ({"to": "=?UTF-8?B?bUBldmlsLmV4YW1wbGU=?= <a@acme.com>"}, ["m@evil.example", "a@acme.com"]),
     ({"to": "=?nothing?q?m?= <a@acme.com>, =?utf-8?q?Ann_B?= <b@acme.com>"}, ["a@acme.com", "b@acme.com"]),
+    ({"to": A, "headers": [["Subject", "q@r.s"], ["Bcc", "c@d.e"], ["From", "f@g.h"]]}, [A, "c@d.e"]),
     (
         {"headers": [{"name": "To", "value": A}, {"name": "Subject", "value": "q@r.s"}, {"name": 1}]},
         [A],
