@@ -2,7 +2,8 @@
 
 Only of tools that pay, and of those that nobody declared. Amounts under one key are summed, since many small
 payments in one call are one large one, and a negative one among them takes nothing from the others; of
-several keys the greatest sum counts. A price beside a quantity counts so many times. Knows nothing of
+several keys the greatest sum counts. A price beside a quantity counts so many times. What is below zero moves
+as much the other way, so an amount never is. Knows nothing of
 policies.
 """
 
@@ -91,12 +92,12 @@ def amount_of(leaves: Sequence[Leaf], tool: ToolDeclaration, unreadable: bool) -
                 parts.append(number / (1 if words.isdisjoint(_MINOR) else 100))
     currencies.pop("", None)
     currency = next(iter(currencies)) if len(currencies) == 1 else "mixed" if currencies else None
-    greatest = max(map(_moved, found.values()), key=abs, default=0)
+    greatest = max(map(_moved, found.values()), default=0)
     if unreadable or isinf(greatest):
         return UNREADABLE, currency
     if not found:
         return None, None
-    return (int(greatest) if abs(greatest) < 2**53 and greatest == int(greatest) else greatest), currency
+    return (int(greatest) if greatest < 2**53 and greatest == int(greatest) else greatest), currency
 
 
 def _times(leaves: Sequence[Leaf]) -> dict[str, list[float]]:
@@ -125,9 +126,7 @@ def _product(price: float, times: float) -> int | float | None:
 
 
 def _moved(parts: list[float]) -> float:
-    """What amounts under one key come to: of some below zero and some above at least each of them."""
-    if max(parts) <= 0:
-        return sum(parts)
+    """What amounts under one key come to, whichever way each goes: at least each of them."""
     return max(abs(sum(parts)), sum(part for part in parts if part > 0), -min(parts))
 
 

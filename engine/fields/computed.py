@@ -100,7 +100,7 @@ MEMBERS: Final[Mapping[str, Mapping[str, Member]]] = {
         "amount": Member(
             "number",
             "the money a tool moves: of several amounts of one kind the sum, of several kinds the greatest; a"
-            " price beside a quantity so many times",
+            " price beside a quantity so many times; never below zero, since -50 moves as much as 50",
             optional=True,
         ),
         "currency": Member("text", "its currency, three capitals, or `mixed`", optional=True),
