@@ -156,7 +156,7 @@ TABLE: tuple[Setting, ...] = (
         "GOVERNANCE_CONNECTIONS",
         "0",
         "connections that one server process keeps open; one more takes the place of an idle one, or "
-        "of one of whoever has more than half of them at work, or is 503. "
+        "of one of whoever has most of them at work, or is 503. "
         "0: three quarters of the file descriptors that it may open, and 112 fewer than these",
         whole(0, MOST_CONNECTIONS),
     ),

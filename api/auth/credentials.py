@@ -216,6 +216,17 @@ class Credentials:
             return None
         return keys.callers.get(digest)
 
+    def holder(self, credential: str) -> str:
+        """Whose a key or the header of a token is, as far as memory goes; empty: that is not certain."""
+        caller = self.known(key_digest(credential))
+        if caller is not None:
+            return caller.holder
+        scheme, _, token = credential.partition(" ")
+        try:
+            return str(self._claims(token.strip())["sub"]) if scheme.lower() == "bearer" else ""
+        except ApiError:
+            return ""
+
     async def from_key(self, key: str, address: str, *, certain: bool = False) -> Caller:
         """The caller of an API key, from memory; raises `unauthenticated`, or `rate_limited` for an address
         that sent too many wrong keys, which right ones never are.

@@ -87,5 +87,7 @@ class Beginnings:
 
 
 def credential_of(headers: list[tuple[bytes, bytes]]) -> bytes:
-    """What a request authenticates by; empty: by nothing."""
-    return next((value for name, value in headers if name in (b"x-api-key", b"authorization")), b"")
+    """What a request authenticates by; empty: by nothing. A key comes first: agents have nothing else, and
+    where they send one, most endpoints do not read the other header."""
+    sent = {name: value for name, value in headers if name in (b"x-api-key", b"authorization")}
+    return sent.get(b"x-api-key") or sent.get(b"authorization", b"")

@@ -4,6 +4,9 @@ Who opens connection after connection, and keeps a request at work on each, woul
 health, people who halt agents, hooks of hosts that go ahead then. So a new connection is let in until its
 first request says whose it is. If it is of the one who has most, it is refused; else one of those is ended
 behind the answer that it waits for, so that nobody loses one.
+
+Who that is must not be what a client may choose: a valid key or token stands for its key or user, and all
+else - no credential, a wrong one - for the address that it comes from.
 """
 
 from __future__ import annotations
@@ -19,40 +22,41 @@ from api.server.endpoint import problem
 
 RESERVED: Final = 32
 """Connections beyond the bound, until those that end behind their answers can be closed."""
-SHARE: Final = 0.5
-"""Of the connections that there may be; who has no more, or no more than `RESERVED`, gives way to nobody."""
+SHARE: Final = 0.1
+"""Of the connections that there may be; who has no more, or no more than `RESERVED`, gives way to nobody.
+Less than half, since one who attacks may be two: a key, and an address without one."""
 FULL: Final = "too many connections are open; try again"
 
 
 class AtWork(Protocol):
-    """A connection. `credential`: of the request on it that is at work; None while there is none."""
+    """A connection. `holder`: whose request is at work on it; None while there is none."""
 
     @property
-    def credential(self) -> bytes | None: ...
+    def holder(self) -> str | None: ...
 
     def end_behind_answer(self) -> None:
         """It takes no more requests, and is closed once the one at work is answered."""
 
 
-def greediest(connections: Iterable[Any], most: int) -> bytes | None:
-    """The credential of most of the connections at work, of so many that there may be; None: of too few."""
+def greediest(connections: Iterable[Any], most: int) -> str | None:
+    """Who has most of the connections at work, of so many that there may be; None: too few."""
     at_work: list[AtWork] = list(connections)
-    counts = Counter(each.credential for each in at_work)
+    counts = Counter(each.holder for each in at_work)
     del counts[None]
     if not counts:
         return None
-    credential, count = counts.most_common(1)[0]
-    return credential if count > max(most * SHARE, RESERVED) else None
+    holder, count = counts.most_common(1)[0]
+    return holder if count > max(most * SHARE, RESERVED) else None
 
 
-def takes_place(credential: bytes, connections: Iterable[Any], most: int) -> bool:
-    """Whether a connection beyond those that there may be stays, by the credential of its first request: then
-    one of whoever has most of the others ends."""
+def takes_place(holder: str, connections: Iterable[Any], most: int) -> bool:
+    """Whether a connection beyond those that there may be stays, by whose first request is: then one of
+    whoever has most of the others ends."""
     others: list[AtWork] = list(connections)
     found = greediest(others, most)
-    if found in (None, credential):
+    if found in (None, holder):
         return False
-    next(each for each in others if each.credential == found).end_behind_answer()
+    next(each for each in others if each.holder == found).end_behind_answer()
     return True
 
 

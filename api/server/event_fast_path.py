@@ -170,6 +170,11 @@ class EventProtocol(BoundedProtocol):
         context: Context | None = self.app_state.get(STATE)
         return context is not None and context.waits.make_room()
 
+    def _whose(self) -> str:
+        context: Context | None = self.app_state.get(STATE)
+        held_by = "" if context is None else context.credentials.holder(self._credential.decode("latin-1"))
+        return held_by or super()._whose()
+
     def data_received(self, data: bytes) -> None:
         between = self._between
         if between and self._head is not None and self.cycle.response_complete and not self.flow.write_paused:
@@ -245,7 +250,7 @@ class EventProtocol(BoundedProtocol):
         begun = perf_counter()
         context: Context = self.app_state[STATE]
         exchange.more_body = False
-        self._credential = exchange.key
+        self._credential, self._holder = exchange.key, None
         event = self._event(exchange, context)
         if event is None:
             return False

@@ -28,6 +28,7 @@ from api.http.problems import ApiError
 from api.server.after_upgrade import BehindTheHead
 from api.server.beginnings import Beginnings, NextRequests, credential_of
 from api.server.crowd import FULL, RESERVED, greediest, refuse, takes_place
+from api.store.login_limits import network
 
 MOST_HEAD: Final = 65_536
 """Bytes of one request that are no body, beside those that arrive together with its beginning."""
@@ -68,6 +69,8 @@ class BoundedProtocol(HttpToolsProtocol):
     """The request that is worked on, where the server has a task for it; `cycle` was read last."""
     _credential = b""
     """Of the request that was begun last."""
+    _holder: str | None = None
+    """Whose that is, once it was asked for."""
     _beyond = False
     """It was let in beyond the bound, until its first request says whose it is."""
     _deadline: float | None = None
@@ -111,7 +114,7 @@ class BoundedProtocol(HttpToolsProtocol):
         others = self._others()
         if len(others) < self.most_connections or self._close_idle(others, beyond=False):
             return True
-        return takes_place(self._credential, others, self.most_connections)
+        return takes_place(self._whose(), others, self.most_connections)
 
     def _others(self) -> list[Any]:
         return [other for other in self.connections if other is not self]
@@ -133,10 +136,17 @@ class BoundedProtocol(HttpToolsProtocol):
         return self._deadline if self._look is None else self._look.when()
 
     @property
-    def credential(self) -> bytes | None:
+    def holder(self) -> str | None:
         """See `AtWork`."""
-        ends = self._over or self.transport.is_closing()
-        return None if ends or self._due is not None else self._credential
+        if self._over or self.transport.is_closing() or self._due is not None:
+            return None
+        if self._holder is None:
+            self._holder = self._whose()
+        return self._holder
+
+    def _whose(self) -> str:
+        """Who sent the request that was begun last, as far as that is certain."""
+        return f"address {network(self.client[0]) if self.client else ''}"
 
     def end_behind_answer(self) -> None:
         """See `AtWork`."""
@@ -273,6 +283,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         self._running = cycle
         credential = self._credential = credential_of(cycle.scope["headers"])
+        self._holder = None
         beginnings = self._beginnings.get(self.server_state)
         if beginnings is None:
             beginnings = self._beginnings[self.server_state] = Beginnings(self.loop)

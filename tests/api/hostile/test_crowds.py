@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from api.server.crowd import RESERVED
-from tests.api.hostile.test_connections import connected, event
+from tests.api.hostile.test_connections import connected, event, rest_of
 from tests.api.hostile.test_wire import HOST, exchange, refused
 from tests.harness.event_connection import Connection, Service
 from tests.harness.running_service import Served
 
-MOST = 2 * RESERVED
+MOST = 3 * RESERVED
 
 
 @pytest.fixture(scope="module")
@@ -27,11 +29,11 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @contextlib.contextmanager
 def all_at_work(
-    service: Served, keys: list[str], name: str
+    service: Served, sent: Callable[[int], bytes]
 ) -> Iterator[tuple[list[socket.socket], Callable[[], None]]]:
-    """As many connections as there may be, each waiting for the record of an event until the function is
-    called; the keys take turns."""
-    writer, gate, held = service.context.writer, threading.Event(), threading.Event()
+    """As many connections as there may be, each waiting until the function is called for what its request -
+    the first, the second - writes."""
+    gate, held = threading.Event(), threading.Event()
     job = threading.Thread(target=service.write, args=(lambda transaction: held.set() or gate.wait(60),))
     with contextlib.ExitStack() as opened:
         try:
@@ -39,14 +41,23 @@ def all_at_work(
             assert held.wait(60)
             wires = [opened.enter_context(connected(service)) for _ in range(MOST)]
             for number, wire in enumerate(wires):
-                wire.sendall(event(f"{name}-{number}", keys[number % len(keys)]))
+                wire.sendall(sent(number))
             deadline = time.monotonic() + 60
-            while len(writer.arrivals) + writer._handed_over < MOST + 1 and time.monotonic() < deadline:
+            while at_work(service) < MOST and time.monotonic() < deadline:
                 time.sleep(0.02)
             yield wires, gate.set
         finally:
             gate.set()
             job.join()
+
+
+def at_work(service: Served) -> int:
+    connections = list(service._server.server_state.connections)
+    return sum(connection.holder is not None for connection in connections)  # type: ignore[union-attr]
+
+
+def in_turns(name: str, *keys: str) -> Callable[[int], bytes]:
+    return lambda number: event(f"{name}-{number}", keys[number % len(keys)])
 
 
 def runs(credential: bytes) -> bytes:
@@ -63,7 +74,7 @@ HEALTH = b"GET /health/live HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n"
 def test_everybody_but_who_has_most_connections_gets_in(service: Served) -> None:
     greedy, other = service.key()["key"], service.key()["key"]
     token = b"Authorization: " + service.credentials["admin"]["Authorization"].encode()
-    with all_at_work(service, [greedy], "crowd"):
+    with all_at_work(service, in_turns("crowd", greedy)):
         for _ in range(3):
             for sent in (runs(of_key(other)), runs(token), HEALTH):
                 assert exchange(service, sent)[0].startswith(b"HTTP/1.1 200")
@@ -75,7 +86,7 @@ def test_everybody_but_who_has_most_connections_gets_in(service: Served) -> None
 
 def test_who_gives_way_gets_the_answer_that_it_waits_for(service: Served) -> None:
     greedy, other = service.key()["key"], service.key()["key"]
-    with all_at_work(service, [greedy], "answered") as (wires, go_on):
+    with all_at_work(service, in_turns("answered", greedy)) as (wires, go_on):
         for _ in range(3):
             assert exchange(service, runs(of_key(other)))[0].startswith(b"HTTP/1.1 200")
         go_on()
@@ -87,13 +98,76 @@ def test_who_gives_way_gets_the_answer_that_it_waits_for(service: Served) -> Non
 def test_where_nobody_has_most_of_them_a_new_one_is_refused(service: Served) -> None:
     keys = [service.key()["key"] for _ in range(3)]
     other = service.key()["key"]
-    with all_at_work(service, keys, "many"):
+    with all_at_work(service, in_turns("many", *keys)):
         received, closed = exchange(service, runs(of_key(other)))
         refused(received, 503, "unavailable")
         assert closed
 
 
+def test_a_header_that_nobody_reads_makes_no_one_else_of_a_key(service: Served) -> None:
+    greedy, other = service.key()["key"], service.key()["key"]
+
+    def disguised(number: int) -> bytes:
+        plain = b"Content-Type: application/json\r\n"
+        odd = b"Authorization: Bearer %d\r\nContent-Type: application/json; charset=utf-8\r\n" % number
+        return event(f"disguised-{number}", greedy).replace(plain, odd)
+
+    with all_at_work(service, disguised):
+        for sent in (runs(of_key(other)), HEALTH):
+            assert exchange(service, sent)[0].startswith(b"HTTP/1.1 200")
+        refused(exchange(service, runs(of_key(greedy)))[0], 503, "unavailable")
+
+
+@contextlib.contextmanager
+def wrong_ones_wait(service: Served) -> Iterator[None]:
+    """Whoever shows a credential that begins with `wrong` is refused only behind this."""
+    credentials, done = service.context.credentials, threading.Event()
+
+    def slowly(ask: Any) -> Any:
+        async def asked(credential: str, *more: Any, **told: Any) -> Any:
+            while credential.startswith("wrong") and not done.is_set():
+                await asyncio.sleep(0.02)
+            return await ask(credential, *more, **told)
+
+        return asked
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(credentials, "from_key", slowly(credentials.from_key))
+        patched.setattr(credentials, "from_token", slowly(credentials.from_token))
+        try:
+            yield
+        finally:
+            done.set()
+
+
+WRONG = (b"X-API-Key: wrong-%d", b"Authorization: Bearer wrong-%d")
+
+
+@pytest.mark.parametrize("header", WRONG)
+def test_who_shows_no_valid_credential_is_their_address(service: Served, header: bytes) -> None:
+    other = service.key()["key"]
+    token = b"Authorization: " + service.credentials["admin"]["Authorization"].encode()
+    with wrong_ones_wait(service), all_at_work(service, lambda number: runs(header % number)):
+        for sent in (runs(of_key(other)), runs(token)):
+            assert exchange(service, sent)[0].startswith(b"HTTP/1.1 200")
+        refused(exchange(service, HEALTH)[0], 503, "unavailable")
+        elsewhere = ("127.0.0.2", 0)
+        with socket.create_connection(("127.0.0.1", service.port), 60, elsewhere) as wire:
+            wire.sendall(HEALTH)
+            assert rest_of(wire).startswith(b"HTTP/1.1 200")
+
+
+def test_a_key_and_an_address_that_have_half_of_them_each_give_way(service: Served) -> None:
+    greedy, other = service.key()["key"], service.key()["key"]
+
+    def both(number: int) -> bytes:
+        return event(f"both-{number}", greedy) if number % 2 else runs(WRONG[0] % number)
+
+    with wrong_ones_wait(service), all_at_work(service, both):
+        assert exchange(service, runs(of_key(other)))[0].startswith(b"HTTP/1.1 200")
+
+
 async def test_a_connection_that_is_being_closed_gives_way_to_nobody() -> None:
     connection = Connection(Service())
     connection.protocol._make_way()
-    assert connection.wire.closing and connection.protocol.credential is None
+    assert connection.wire.closing and connection.protocol.holder is None

@@ -55,6 +55,8 @@ def test_a_credential_is_a_key_or_a_token() -> None:
     assert credential_of([(b"host", b"x"), (b"x-api-key", b"k")]) == b"k"
     assert credential_of([(b"authorization", b"Bearer t")]) == b"Bearer t"
     assert credential_of([(b"host", b"x")]) == b""
+    both = [(b"authorization", b"Bearer t"), (b"host", b"x"), (b"x-api-key", b"k")]
+    assert credential_of(both) == b"k" == credential_of(both[::-1])
 
 
 def test_new_connections_are_taken_many_at_a_time() -> None:
