@@ -142,6 +142,12 @@ def test_a_worker_that_does_not_answer_is_replaced(tmp_path: Path) -> None:
         while len(before := python_children(node)) < 2:
             assert time.monotonic() < deadline
             time.sleep(0.1)
+        admin = node.admin()
+        while not {each["processId"] for each in node.http.get("/v1/nodes", headers=admin).json()} >= {
+            *before
+        }:
+            assert time.monotonic() < deadline  # they have begun, for which there is more time
+            time.sleep(0.1)
         os.kill(before[0], signal.SIGSTOP)
         while f"worker {before[0]} did not answer for 5 seconds, and was killed" not in node.log:
             assert time.monotonic() < deadline

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import time
 from socket import socket
 from typing import Final
 
 from uvicorn import Config
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors.multiprocess import Process
 
 from api.cli.serving.hang_up import HangUp
 
@@ -18,6 +20,10 @@ log = logging.getLogger("governance")
 
 READY: Final = 15
 """Seconds that a worker which has just been started has before it misses a SIGHUP."""
+
+BEGINNING: Final = 120
+"""Seconds that a worker has for its first answer. Where many processes share few processors, Python alone
+takes longer to begin than a worker may be silent; who is killed for that begins again, which takes more."""
 
 
 class Supervisor(Multiprocess):
@@ -27,6 +33,9 @@ class Supervisor(Multiprocess):
     def __init__(self, config: Config, sockets: list[socket], on_hang_up: HangUp | None) -> None:
         super().__init__(config, sockets)
         self._on_hang_up = on_hang_up
+        self._begun: dict[Process, float] = {}
+        """When a worker was first asked; those that have answered since are in `_answered`."""
+        self._answered: set[Process] = set()
 
     def handle_hup(self) -> None:
         assert self._on_hang_up is not None
@@ -41,12 +50,37 @@ class Supervisor(Multiprocess):
 
     def keep_subprocess_alive(self) -> None:
         before = [(process, process.exitcode) for process in self.processes]
-        super().keep_subprocess_alive()
+        beginning = [process for process in self.processes if self._begins(process)]
+        self.processes = [process for process in self.processes if process not in beginning]
+        try:
+            super().keep_subprocess_alive()
+        finally:
+            self.processes += beginning
         for process, code in before:
             if process not in self.processes:
-                log.error("worker %s %s; a new one takes its place", process.pid, self._end(code))
+                log.error("worker %s %s; a new one takes its place", process.pid, self._end(process, code))
+                self._begun.pop(process, None)
+                self._answered.discard(process)
 
-    def _end(self, code: int | None) -> str:
+    def _begins(self, process: Process) -> bool:
+        """Whether it has still time for its first answer, for which it is asked once."""
+        if process in self._answered or process.exitcode is not None:
+            return False
+        try:
+            if process not in self._begun:
+                self._begun[process] = time.monotonic()
+                process.parent_conn.send(b"ping")
+            if process.parent_conn.poll(0):
+                process.parent_conn.recv()
+                self._answered.add(process)
+                return False
+        except (OSError, EOFError):
+            return False
+        return time.monotonic() - self._begun[process] < BEGINNING
+
+    def _end(self, process: Process, code: int | None) -> str:
+        if code is None and process not in self._answered:
+            return f"did not begin within {BEGINNING} seconds, and was killed"
         if code is None:
             return f"did not answer for {self.config.timeout_worker_healthcheck} seconds, and was killed"
         if code >= 0:
