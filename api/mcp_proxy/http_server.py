@@ -28,6 +28,8 @@ _NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": 
 """Methods whose subject stands in `Mcp-Name`, and the parameter it is."""
 _PLAIN: Final = re.compile(r"(?! )[\x20-\x7e]*(?<! )")
 _WRAPPED: Final = re.compile(r"=\?base64\?.*\?=")
+_LARGEST_NOTHING: Final = 65_536
+"""Bytes that are read of an answer which says nothing."""
 _RESUMPTIONS: Final = 5
 _RETRY_SECONDS: Final = 1.0
 
@@ -77,7 +79,7 @@ class McpEndpoint:
         if self._session is not None:
             with contextlib.suppress(httpx.HTTPError, TimeoutError):
                 async with asyncio.timeout(PATIENCE):
-                    await self._http.delete(self._url, headers=_as_bytes(self._headers()))
+                    await self._answered("DELETE", self._headers())
         self._lines.put_nowait(None)
         return 0
 
@@ -105,9 +107,7 @@ class McpEndpoint:
         it was taken, so a server that takes none must not keep the rest waiting."""
         try:
             async with asyncio.timeout(PATIENCE):
-                answer = await self._http.post(
-                    self._url, content=message.line, headers=_as_bytes(self._headers(message))
-                )
+                answer = await self._answered("POST", self._headers(message), message.line)
         except (httpx.HTTPError, TimeoutError) as failure:
             self._warn(f"`{message.method or 'an answer'}` did not reach the server: {_said(failure)}")
             return
@@ -115,6 +115,20 @@ class McpEndpoint:
             self._warn(f"the server answers `{message.method or 'an answer'}` with {answer.status_code}")
         elif message.method == "notifications/initialized" and self._session and self._listening is None:
             self._listening = asyncio.create_task(self._listen())
+
+    async def _answered(
+        self, method: str, headers: Mapping[str, str], content: bytes | None = None
+    ) -> httpx.Response:
+        """An answer of which the status counts; whatever else it says, without end perhaps, is not read."""
+        async with self._http.stream(
+            method, self._url, content=content, headers=_as_bytes(headers)
+        ) as answer:
+            size = 0
+            async for chunk in answer.aiter_bytes():  # to its end, so that the connection is used again
+                size += len(chunk)
+                if size > _LARGEST_NOTHING:
+                    break
+            return answer
 
     async def _request(self, message: RpcMessage) -> None:
         try:

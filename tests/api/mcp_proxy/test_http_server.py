@@ -207,6 +207,30 @@ def test_a_server_that_takes_no_notification_keeps_nobody_waiting(monkeypatch: p
     assert told in served(answer, test)
 
 
+def test_what_is_said_to_a_notification_is_not_read_to_an_end_that_never_comes() -> None:
+    given: dict[str, int] = {"POST": 0, "DELETE": 0}
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        async def content() -> AsyncIterator[bytes]:
+            for _ in range(1_000):
+                given[request.method] += 1
+                yield b" " * 65_536
+
+        if request.method == "POST" and "id" in json.loads(request.content):
+            found = ok(request, protocolVersion="2025-11-25")
+            found.headers["Mcp-Session-Id"] = "s1"
+            return found
+        return httpx.Response(200, content=content())
+
+    async def test(endpoint: McpEndpoint, lines: AsyncIterator[bytes]) -> None:
+        await endpoint.send(made({"id": 1, "method": "initialize", "params": {}}))
+        await anext(lines)
+        await endpoint.send(made({"method": "notifications/cancelled", "params": {"requestId": 7}}))
+
+    assert served(answer, test) == []
+    assert given == {"POST": 2, "DELETE": 2}
+
+
 def test_what_answers_nothing_that_was_asked_is_an_error_of_the_request() -> None:
     answers = [{"jsonrpc": "2.0", "id": 1, "result": {}}]
 
