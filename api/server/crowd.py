@@ -25,6 +25,9 @@ RESERVED: Final = 32
 SHARE: Final = 0.1
 """Of the connections that there may be; who has no more, or no more than `RESERVED`, gives way to nobody.
 Less than half, since one who attacks may be two: a key, and an address without one."""
+READY: Final = "/health/ready"
+"""Is answered all the same: agents and hooks in the fail mode `open` let a call through only where that is
+not there, and none may get there by a crowd of its own."""
 FULL: Final = "too many connections are open; try again"
 
 
@@ -60,8 +63,12 @@ def takes_place(holder: str, connections: Iterable[Any], most: int) -> bool:
     return True
 
 
-async def refuse(scope: Any, receive: Any, send: Any) -> None:
+def without_place(scope: Any, app: Any) -> Any:
     """The application of a request for which there is no connection."""
+    return app if scope["path"] == READY else _refuse
+
+
+async def _refuse(scope: Any, receive: Any, send: Any) -> None:
     metrics.requested("", "", 503)
     error = ApiError("unavailable", FULL, headers={"Connection": "close"})
     await problem(error, f"req_{token_hex(16)}")(scope, receive, send)

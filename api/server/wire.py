@@ -27,7 +27,7 @@ from api import metrics
 from api.http.problems import ApiError
 from api.server.after_upgrade import BehindTheHead
 from api.server.beginnings import Beginnings, NextRequests, credential_of
-from api.server.crowd import FULL, RESERVED, greediest, refuse, takes_place
+from api.server.crowd import FULL, RESERVED, greediest, takes_place, without_place
 from api.store.login_limits import network
 
 MOST_HEAD: Final = 65_536
@@ -291,7 +291,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._beyond:
             self._beyond = False
             if not self._takes_place():
-                start(cycle, refuse)  # in no queue, in which it would keep others out
+                cycle.keep_alive = False
+                start(cycle, without_place(cycle.scope, app))  # in no queue, which keeps others out
                 return
         beginnings.add(credential, self, lambda: start(cycle, app))
 

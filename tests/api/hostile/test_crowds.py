@@ -151,6 +151,9 @@ def test_who_shows_no_valid_credential_is_their_address(service: Served, header:
         for sent in (runs(of_key(other)), runs(token)):
             assert exchange(service, sent)[0].startswith(b"HTTP/1.1 200")
         refused(exchange(service, HEALTH)[0], 503, "unavailable")
+        for _ in range(2 * RESERVED):  # by which fail modes tell whether the service is away
+            received, closed = exchange(service, HEALTH.replace(b"live", b"ready"))
+            assert received.startswith(b"HTTP/1.1 200") and closed
         elsewhere = ("127.0.0.2", 0)
         with socket.create_connection(("127.0.0.1", service.port), 60, elsewhere) as wire:
             wire.sendall(HEALTH)
