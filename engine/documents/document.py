@@ -56,11 +56,11 @@ class WrittenDocument:
 
     def refuse(self, defects: Iterable[Defect]) -> None:
         """Raise DocumentError when there is any problem, with positions, in order of the file."""
-        read_so_far = self.reading.problems
-        known = {(problem.line, problem.column) for problem in read_so_far}
+        of_the_text = self.reading.problems
+        known = {(problem.line, problem.column) for problem in of_the_text}
         folded = (Defect(*each) for each in folded_comments(self.reading))
         problems = [located(self.reading, each) for each in (*defects, *folded)]
-        problems = [each for each in problems if (each.line, each.column) not in known] + read_so_far
+        problems = [each for each in problems if (each.line, each.column) not in known] + of_the_text
         if problems:
             raise DocumentError(sorted_problems(problems))
 
@@ -80,9 +80,11 @@ def read_document(source: bytes, file: str, schema: str, id_key: str | None = No
 
 
 def read_shaped(source: bytes, file: str, schema: str, id_key: str) -> tuple[WrittenDocument, list[Defect]]:
-    """A document whose shape is right, and what is wrong with its id. Raises DocumentError."""
+    """A document whose shape is right, and what is wrong with its id; to refuse what its text has besides is
+    for whoever reads on. Raises DocumentError."""
     document = read_document(source, file, schema, id_key)
-    document.refuse(document.defects)
+    if document.defects:
+        document.refuse(document.defects)
     message = refuse_id(document.value[id_key], id_key)
     return document, [Defect(f"/{id_key}", message, "wrong_form")] if message else []
 
