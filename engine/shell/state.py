@@ -257,12 +257,8 @@ class State(EntryList, Variables):
         words = [word for raw in simple.words for word in fields(first(raw))] if simple.words else []
         chains = self.lengthened(before, shown)
         name = bare(words[0]) if words else ""
-        targets = [
-            plain(first(raw)) for operator, raw in simple.redirections if operator in (">", ">>", "1>", "&>")
-        ]
-        printed = output
-        if targets:
-            printed = ""
+        targets = [plain(first(raw)) for operator, raw in simple.redirections if operator in _INTO]
+        printed = "" if targets else output
         if "tee" in (name, command):
             targets += [word for word in words[1:] if not word.startswith("-")]
         elif command in DOWNLOADERS:
