@@ -8,12 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.harness.application import PASSWORD, Service
+from tests.harness.policy_bodies import on_tool
 
-HOLD = {
-    "name": "Hold payments",
-    "action": "require_approval",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
-}
+HOLD = on_tool("Hold payments", "require_approval", "pay")
 PRESET = """\
 apiVersion: governance/v1
 kind: Preset

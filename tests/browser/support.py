@@ -27,6 +27,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, Playwright, expect
 
 from tests.harness.application import PASSWORD
+from tests.harness.policy_bodies import on_tool, policy_body, where
 from tests.harness.running_service import Served
 
 ARGUMENTS = [
@@ -56,28 +57,22 @@ POLICIES = (
         "enabled": True,
         "matchConditions": [{"field": "toolName", "operator": "starts_with", "value": "payments."}],
     },
-    {
-        "policyId": "hold-brief",
-        "name": "Ask, but not for long",
-        "action": "require_approval",
-        "enabled": True,
-        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "brief"}],
-        "approval": {"expiresAfterSeconds": 3600},
-    },
-    {
-        "policyId": "hold-anything-odd",
-        "name": "Hold what is marked",
-        "action": "require_approval",
-        "enabled": True,
-        "matchConditions": [{"field": "inputPayload.hold", "operator": "exists"}],
-    },
-    {
-        "policyId": "warn-mail",
-        "name": "Warn <b>of</b> payments",
-        "action": "warn",
-        "enabled": True,
-        "matchConditions": [{"field": "toolName", "operator": "starts_with", "value": "payments."}],
-    },
+    on_tool(
+        "Ask, but not for long",
+        "require_approval",
+        "brief",
+        policyId="hold-brief",
+        approval={"expiresAfterSeconds": 3600},
+    ),
+    policy_body(
+        "Hold what is marked",
+        "require_approval",
+        where("inputPayload.hold", "exists"),
+        policyId="hold-anything-odd",
+    ),
+    policy_body(
+        "Warn <b>of</b> payments", "warn", where("toolName", "starts_with", "payments."), policyId="warn-mail"
+    ),
 )
 
 

@@ -17,18 +17,13 @@ from tests.browser.support import POLICIES, Console
 from tests.browser.test_admin_rooms import entered
 from tests.browser.test_looks import readable
 from tests.harness.application import write_files
+from tests.harness.policy_bodies import on_tool
 from tests.harness.running_service import Served
 from tests.harness.watching import look
 
 pytestmark = pytest.mark.browser
 
-NO_WIRES = {
-    "policyId": "no-wires",
-    "name": "No wires",
-    "action": "block",
-    "enabled": True,
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "wire"}],
-}
+NO_WIRES = on_tool("No wires", "block", "wire")
 STUBBORN = """
 apiVersion: governance/v1
 kind: Detector

@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browser.support import POLICIES, Console, link
 from tests.browser.test_looks import readable
+from tests.harness.policy_bodies import policy_body, where
 from tests.harness.running_service import Served
 
 pytestmark = pytest.mark.browser
@@ -28,27 +29,24 @@ TOOLS = (
     {"names": ["payments send"], "kind": "payments", "effect": "pay", "targets": {"where": ["iban"]}},
 )
 HOLD = (
-    {
-        "policyId": "hold-tools",
-        "name": "Ask before acting",
-        "action": "require_approval",
-        "enabled": True,
-        "matchConditions": [{"field": "tool.kind", "operator": "in", "value": ["mail", "shell", "sql"]}],
-    },
-    {
-        "policyId": "hold-secrets",
-        "name": "Secrets in mail",
-        "action": "require_approval",
-        "enabled": True,
-        "matchConditions": [{"field": "inputPayload.body", "operator": "contains", "value": "secret"}],
-    },
-    {
-        "policyId": "hold-made-up",
-        "name": "Recipients nobody named",
-        "action": "require_approval",
-        "enabled": True,
-        "matchConditions": [{"field": "derived.untrustedTargets", "operator": "exists"}],
-    },
+    policy_body(
+        "Ask before acting",
+        "require_approval",
+        where("tool.kind", "in", ["mail", "shell", "sql"]),
+        policyId="hold-tools",
+    ),
+    policy_body(
+        "Secrets in mail",
+        "require_approval",
+        where("inputPayload.body", "contains", "secret"),
+        policyId="hold-secrets",
+    ),
+    policy_body(
+        "Recipients nobody named",
+        "require_approval",
+        where("derived.untrustedTargets", "exists"),
+        policyId="hold-made-up",
+    ),
 )
 
 

@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser.support import POLICIES, Console, decide, hold_time, line_to, link, row
 from tests.browser.test_approvals import expect_agents, pane
 from tests.browser.test_looks import readable
+from tests.harness.policy_bodies import on_tool
 from tests.harness.running_service import Served
 
 pytestmark = pytest.mark.browser
@@ -97,13 +98,9 @@ def test_evaluations_of_another_subject_or_action_are_decided_apart(console: Con
     expect(page.locator(".items li")).to_have_count(2)
 
 
-LABEL_OUTSIDE = {
-    "name": "Label what has looked outside",
-    "action": "allow",
-    "enabled": True,
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "look_outside"}],
-    "labels": {"add": ["untrusted-content"]},
-}
+LABEL_OUTSIDE = on_tool(
+    "Label what has looked outside", "allow", "look_outside", labels={"add": ["untrusted-content"]}
+)
 
 
 def test_the_same_call_of_a_run_that_was_asked_or_has_read_something_else_is_decided_apart(

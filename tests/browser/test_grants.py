@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.support import Console, hold_time
+from tests.harness.policy_bodies import on_tool, policy_body, where
 from tests.harness.running_service import Served
 
 pytestmark = pytest.mark.browser
@@ -135,22 +136,14 @@ def test_the_run_names_its_grants(console: Console) -> None:
 
 
 LABELS = (
-    {
-        "policyId": "label",
-        "name": "Label what is secret",
-        "action": "allow",
-        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "read"}],
-        "labels": {"add": ["secret"]},
-    },
-    {
-        "policyId": "secrets",
-        "name": "Ask before sending secrets",
-        "action": "require_approval",
-        "matchConditions": [
-            {"field": "toolName", "operator": "equals", "value": "send"},
-            {"field": "run.labels", "operator": "equals", "value": "secret"},
-        ],
-    },
+    on_tool("Label what is secret", "allow", "read", policyId="label", labels={"add": ["secret"]}),
+    policy_body(
+        "Ask before sending secrets",
+        "require_approval",
+        where("toolName", "equals", "send"),
+        where("run.labels", "equals", "secret"),
+        policyId="secrets",
+    ),
 )
 
 

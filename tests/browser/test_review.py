@@ -10,27 +10,22 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.support import POLICIES, Console
 from tests.browser.test_looks import readable
+from tests.harness.policy_bodies import on_tool
 from tests.harness.running_service import Served
 
 pytestmark = pytest.mark.browser
 
 OF_SEVERAL = (
-    {
-        "policyId": "hold-for-two",
-        "name": "Two people pay",
-        "action": "require_approval",
-        "enabled": True,
-        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pair.pay"}],
-        "approval": {"approvers": 2},
-    },
-    {
-        "policyId": "hold-for-admins",
-        "name": "Admins pay",
-        "action": "require_approval",
-        "enabled": True,
-        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "admin.pay"}],
-        "approval": {"roles": ["admin"]},
-    },
+    on_tool(
+        "Two people pay", "require_approval", "pair.pay", policyId="hold-for-two", approval={"approvers": 2}
+    ),
+    on_tool(
+        "Admins pay",
+        "require_approval",
+        "admin.pay",
+        policyId="hold-for-admins",
+        approval={"roles": ["admin"]},
+    ),
 )
 
 

@@ -18,18 +18,10 @@ import pytest
 from api.audit.verification import verify
 from tests.harness.application import Service, event
 from tests.harness.conversation import check_shape
+from tests.harness.policy_bodies import on_tool
 
-HOLD = {
-    "name": "Hold payments",
-    "action": "require_approval",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
-}
-LIMIT = {
-    "name": "Limit payments",
-    "action": "block",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
-    "rateLimit": {"limit": 1_000, "windowSeconds": 60},
-}
+HOLD = on_tool("Hold payments", "require_approval", "pay")
+LIMIT = on_tool("Limit payments", "block", "pay", rateLimit={"limit": 1_000, "windowSeconds": 60})
 TABLES = ("events", "runs", "tool_calls", "approvals", "audit", "rate_hits", "deliveries")
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import standardwebhooks
 
 from tests.harness.nodes import KEY, Node
+from tests.harness.policy_bodies import on_tool, policy_body, where
 from tests.harness.receiver import Answer, Received, Receiver
 
 AGENT = {"X-API-Key": KEY}
@@ -25,25 +26,14 @@ MAILS = 30
 """Mails that may pass in each round; the limit is per tool, and each round has a mail tool of its own."""
 HOOKED = ("approval.requested", "approval.resolved", "tool.blocked", "run.completed")
 POLICIES = [
-    {
-        "policyId": "hold-payments",
-        "name": "Hold payments",
-        "action": "require_approval",
-        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
-    },
-    {
-        "policyId": "block-wires",
-        "name": "Block wires",
-        "action": "block",
-        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "wire"}],
-    },
-    {
-        "policyId": "limit-mails",
-        "name": "Limit mails",
-        "action": "block",
-        "matchConditions": [{"field": "toolName", "operator": "starts_with", "value": "mail-"}],
-        "rateLimit": {"limit": MAILS, "windowSeconds": 86_400, "per": ["toolName"]},
-    },
+    on_tool("Hold payments", "require_approval", "pay"),
+    on_tool("Block wires", "block", "wire"),
+    policy_body(
+        "Limit mails",
+        "block",
+        where("toolName", "starts_with", "mail-"),
+        rateLimit={"limit": MAILS, "windowSeconds": 86_400, "per": ["toolName"]},
+    ),
 ]
 RESOLVED = {"approved": "allowed", "rejected": "blocked"}
 

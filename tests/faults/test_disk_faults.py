@@ -23,30 +23,13 @@ import pytest
 
 from tests.faults.disk_faults import DiskFaults
 from tests.harness.nodes import KEY, Node, called, nodes
+from tests.harness.policy_bodies import on_tool
 
 pytestmark = pytest.mark.slow
 
-HOLD = {
-    "policyId": "hold-payments",
-    "name": "Hold payments",
-    "action": "require_approval",
-    "enabled": True,
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
-}
-WIRES = {
-    "policyId": "block-wires",
-    "name": "Block wires",
-    "action": "block",
-    "enabled": True,
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "wire"}],
-}
-LIMIT = {
-    "policyId": "limit-payments",
-    "name": "Limit payments",
-    "action": "block",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
-    "rateLimit": {"limit": 100_000, "windowSeconds": 3600},
-}
+HOLD = on_tool("Hold payments", "require_approval", "pay")
+WIRES = on_tool("Block wires", "block", "wire")
+LIMIT = on_tool("Limit payments", "block", "pay", rateLimit={"limit": 100_000, "windowSeconds": 3600})
 EVENTS = ["approval.requested", "approval.resolved", "tool.blocked", "run.completed", "policy.changed"]
 AGENT = {"X-API-Key": KEY}
 SOON = 60.0

@@ -12,12 +12,9 @@ import httpx
 from api.cli.commands.serve import FEWEST_FILES
 from tests.harness.application import write_policies
 from tests.harness.nodes import KEY, Anew, called, serve
+from tests.harness.policy_bodies import policy_body
 
-DROPS = {
-    "name": "No drops",
-    "action": "block",
-    "matchConditions": [{"expression": 'derived.sql.exists(each, each.verb == "drop")'}],
-}
+DROPS = policy_body("No drops", "block", {"expression": 'derived.sql.exists(each, each.verb == "drop")'})
 
 
 def test_calls_are_decided_with_what_was_loaded_at_the_start(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ from api.store import accounts, approvals
 from api.store.review import changes
 from engine.documents.ids import slug
 from tests.harness.fixed_policies import FixedPolicies
+from tests.harness.policy_bodies import on_tool
 
 BASE = "http://service.example"
 PASSWORD = "correct horse battery staple"
@@ -68,13 +69,7 @@ KEYS: Mapping[str, tuple[str, str | None]] = {
 """name -> organisation, the agent that the key is bound to."""
 
 
-NO_LAUNCHES = {
-    "policyId": "no-launches",
-    "name": "No launches",
-    "action": "block",
-    "enabled": True,
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "launch"}],
-}
+NO_LAUNCHES = on_tool("No launches", "block", "launch")
 """The least that a service starts with: a policy that matches nothing other tests send."""
 
 Who = str | Mapping[str, str] | Mapping[str, bytes]

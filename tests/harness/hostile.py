@@ -20,14 +20,10 @@ from api.http.route import Route
 from api.server.routes import ROUTES
 from tests.harness.application import PASSWORD, Service
 from tests.harness.places import SHIPPED
+from tests.harness.policy_bodies import on_tool
 from tests.harness.raw_requests import Answer, Headers, send
 
-POLICY = {
-    "name": "No wires",
-    "action": "block",
-    "enabled": True,
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "wire"}],
-}
+POLICY = on_tool("No wires", "block", "wire")
 EVENT = {
     "eventId": "event-1",
     "runId": "run-1",

@@ -22,6 +22,7 @@ from tests.harness.cluster import Answer, Client, Cluster
 from tests.harness.effort import LONG
 from tests.harness.nodes import KEY, called
 from tests.harness.nodes_outcomes import Outcomes
+from tests.harness.policy_bodies import on_tool
 
 TOOLS = 4
 RUNS = 12
@@ -30,22 +31,10 @@ AT_WORK = 8
 LIMIT = 60 if LONG else 12
 LIMITED = "limited"
 MEANS = {"block": "blocked", "require_approval": "awaiting_approval", "warn": "allowed", "gone": "allowed"}
-POLICIES = [
-    {
-        "policyId": f"on-tool-{number}",
-        "name": f"On tool {number}",
-        "action": "block",
-        "matchConditions": [{"field": "toolName", "operator": "equals", "value": f"tool-{number}"}],
-    }
-    for number in range(TOOLS)
-]
-LIMITS = {
-    "policyId": "limit",
-    "name": "Limit",
-    "action": "block",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": LIMITED}],
-    "rateLimit": {"limit": LIMIT, "windowSeconds": 86_400, "per": ["toolName"]},
-}
+POLICIES = [on_tool(f"On tool {number}", "block", f"tool-{number}") for number in range(TOOLS)]
+LIMITS = on_tool(
+    "Limit", "block", LIMITED, rateLimit={"limit": LIMIT, "windowSeconds": 86_400, "per": ["toolName"]}
+)
 
 
 Send = Callable[..., Coroutine[Any, Any, Answer]]

@@ -10,14 +10,10 @@ from typing import Any
 
 from engine.repository.repository import Repository
 from tests.harness.policy_archive import MemoryArchive
+from tests.harness.policy_bodies import on_tool
 
 ADMIN = "ada@acme.example"
-BODY = {
-    "name": "Hold wires",
-    "action": "block",
-    "enabled": True,
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "wire"}],
-}
+BODY = on_tool("Hold wires", "block", "wire")
 
 
 def document(policy_id: str, name: str = "Hold", value: str = "wire", extra: str = "") -> str:

@@ -11,16 +11,12 @@ import pytest
 
 from tests.harness.application import write_files
 from tests.harness.nodes import Node, nodes
+from tests.harness.policy_bodies import on_tool
 from tests.harness.watching import DETECTORS
 
 pytestmark = pytest.mark.slow
 
-NO_WIRES = {
-    "policyId": "no-wires",
-    "name": "No wires",
-    "action": "block",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "wire"}],
-}
+NO_WIRES = on_tool("No wires", "block", "wire")
 REFUSALS = {"detectors/repeated-refusals.yaml": DETECTORS["detectors/repeated-refusals.yaml"]}
 PATIENCE = 90.0
 """Seconds, among them the lease of one that died."""

@@ -23,21 +23,13 @@ from api.settings import load
 from tests.harness.application import environment, write_policies
 from tests.harness.nodes import CLEAN, KEY, Node, called
 from tests.harness.places import ROOT
+from tests.harness.policy_bodies import on_tool
 from tests.harness.receiver import Answer, Receiver
 
-HOLD = {
-    "policyId": "hold-payments",
-    "name": "Hold payments",
-    "action": "require_approval",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
-}
-LIMIT = {
-    "policyId": "three-mails",
-    "name": "Three mails",
-    "action": "block",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "mail"}],
-    "rateLimit": {"limit": 3, "windowSeconds": 86_400, "per": ["toolName"]},
-}
+HOLD = on_tool("Hold payments", "require_approval", "pay")
+LIMIT = on_tool(
+    "Three mails", "block", "mail", rateLimit={"limit": 3, "windowSeconds": 86_400, "per": ["toolName"]}
+)
 AGENT = {"X-API-Key": KEY}
 HITS = 60_000
 

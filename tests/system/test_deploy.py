@@ -30,16 +30,12 @@ from tests.harness.application import PASSWORD
 from tests.harness.guide import GUIDE, blocks
 from tests.harness.nodes import KEY, Node, called, nodes
 from tests.harness.places import ROOT
+from tests.harness.policy_bodies import on_tool
 from tests.harness.postgres import Postgres
 from tests.harness.tls_proxy import FILES, program, text, tls_proxy
 
 PAGE = GUIDE / "how-to" / "deploy.md"
-HOLD = {
-    "policyId": "hold-payments",
-    "name": "Hold payments",
-    "action": "require_approval",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
-}
+HOLD = on_tool("Hold payments", "require_approval", "pay")
 
 pytestmark = pytest.mark.slow
 

@@ -14,13 +14,9 @@ import pytest
 
 from api.server import event_fast_path
 from tests.harness.nodes import KEY, Node, called, nodes
+from tests.harness.policy_bodies import on_tool
 
-HOLD = {
-    "policyId": "hold-payments",
-    "name": "Hold payments",
-    "action": "require_approval",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
-}
+HOLD = on_tool("Hold payments", "require_approval", "pay")
 PLAIN = "application/json"
 ORDINARY = "application/json; charset=utf-8"
 """Means the same, but is not what the fast path knows."""

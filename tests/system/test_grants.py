@@ -13,18 +13,14 @@ import httpx
 import pytest
 
 from tests.harness.nodes import KEY, Node, called, nodes
+from tests.harness.policy_bodies import policy_body, where
 
 CLIENTS = 24
 GRANTED = 40
 CALLS = 96
 PROCESSES = 3
 
-HOLD = {
-    "policyId": "ask",
-    "name": "Ask first",
-    "action": "require_approval",
-    "matchConditions": [{"field": "toolName", "operator": "starts_with", "value": "mail"}],
-}
+HOLD = policy_body("Ask first", "require_approval", where("toolName", "starts_with", "mail"), policyId="ask")
 EXACTLY = Counter({"allowed": GRANTED, "awaiting_approval": CALLS - GRANTED})
 
 pytestmark = pytest.mark.slow

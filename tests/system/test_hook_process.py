@@ -19,6 +19,7 @@ from api.hosts import hook, journal
 from api.hosts.installer import Wish
 from api.hosts.table import NAMES, host
 from tests.harness.agent_host import Ended, consequence, told
+from tests.harness.policy_bodies import on_command
 from tests.harness.receiver import Answer, Receiver
 from tests.harness.running_service import Served
 
@@ -28,11 +29,7 @@ HEAVY = {"argparse", "asyncio", "httpx", "msgspec", "rich", "schemas", "engine",
 KILLED_AT_ITS_DEADLINE_GOES_ON = {"codex", "gemini-cli", "copilot"}
 """These let a call through when they have killed its hook, and have no switch against it."""
 
-HELD = {
-    "name": "Hold pushes",
-    "action": "require_approval",
-    "matchConditions": [{"field": "inputPayload.command", "operator": "contains", "value": "git push"}],
-}
+HELD = on_command("Hold pushes", "require_approval", "git push")
 
 
 @pytest.fixture(scope="module")

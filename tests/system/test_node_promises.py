@@ -20,6 +20,7 @@ import pytest
 from api.clock import seconds
 from tests.harness.cluster import Answer, Client, Cluster, cluster
 from tests.harness.nodes import Node, called
+from tests.harness.policy_bodies import on_tool, policy_body, where
 from tests.harness.postgres import Postgres
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
@@ -30,13 +31,13 @@ WINDOW = 2
 
 
 def limited(policy_id: str, tool: str, per: str, limit: int, window: int = 3600) -> dict[str, Any]:
-    return {
-        "policyId": policy_id,
-        "name": policy_id,
-        "action": "block",
-        "matchConditions": [{"field": "toolName", "operator": "starts_with", "value": tool}],
-        "rateLimit": {"limit": limit, "windowSeconds": window, "per": [per]},
-    }
+    return policy_body(
+        policy_id,
+        "block",
+        where("toolName", "starts_with", tool),
+        policyId=policy_id,
+        rateLimit={"limit": limit, "windowSeconds": window, "per": [per]},
+    )
 
 
 POLICIES = [
@@ -44,12 +45,7 @@ POLICIES = [
     limited("limit-by-tool", "both", "toolName", LIMIT),
     limited("limit-by-agent", "both", "agentId", LIMIT + 7),
     limited("limit-a-while", "mail", "toolName", LIMIT, WINDOW),
-    {
-        "policyId": "ask-first",
-        "name": "Ask first",
-        "action": "require_approval",
-        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "wire"}],
-    },
+    on_tool("Ask first", "require_approval", "wire"),
 ]
 
 

@@ -14,20 +14,11 @@ import httpx
 import pytest
 
 from tests.harness.nodes import KEY, Node, nodes
+from tests.harness.policy_bodies import on_tool
 from tests.harness.receiver import Receiver
 
-HOLD = {
-    "policyId": "hold-payments",
-    "name": "Hold payments",
-    "action": "require_approval",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
-}
-BLOCK = {
-    "policyId": "block-wires",
-    "name": "Block wires",
-    "action": "block",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "wire"}],
-}
+HOLD = on_tool("Hold payments", "require_approval", "pay")
+BLOCK = on_tool("Block wires", "block", "wire")
 AT_ONCE = 0.1
 """Seconds within which a waiting agent is woken by a resolution on another node (the median of several)."""
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.harness.nodes import KEY, Node, called, nodes
+from tests.harness.policy_bodies import policy_body, where
 
 LIMIT = 100
 CLIENTS = 64
@@ -21,13 +22,12 @@ PROCESSES = 3
 CALLS = 6
 """Of each client."""
 
-BEYOND = {
-    "policyId": "not-too-many",
-    "name": "Not too many",
-    "action": "block",
-    "matchConditions": [{"field": "toolName", "operator": "starts_with", "value": "pay"}],
-    "rateLimit": {"limit": LIMIT, "windowSeconds": 3600, "per": ["toolName"]},
-}
+BEYOND = policy_body(
+    "Not too many",
+    "block",
+    where("toolName", "starts_with", "pay"),
+    rateLimit={"limit": LIMIT, "windowSeconds": 3600, "per": ["toolName"]},
+)
 EXACTLY = Counter({"allowed": LIMIT, "blocked": CLIENTS * CALLS - LIMIT})
 
 pytestmark = pytest.mark.slow

@@ -20,6 +20,7 @@ import pytest
 
 from api.cli import main
 from tests.harness.model_service import DONE, ModelService
+from tests.harness.policy_bodies import on_command
 from tests.harness.running_service import Served
 
 pytestmark = [pytest.mark.slow, pytest.mark.hosts]
@@ -30,14 +31,12 @@ SECONDS = 180
 BLOCKED, HELD = "marker-blocked", "marker-held"
 
 
-def _policy(name: str, action: str, command: str) -> dict[str, Any]:
-    condition = {"field": "inputPayload.command", "operator": "contains", "value": command}
-    return {"name": name, "action": action, "matchConditions": [condition]}
-
-
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    policies = [_policy("No markers", "block", BLOCKED), _policy("Hold markers", "require_approval", HELD)]
+    policies = [
+        on_command("No markers", "block", BLOCKED),
+        on_command("Hold markers", "require_approval", HELD),
+    ]
     with Served(tmp_path_factory.mktemp("service"), policies) as served:
         yield served
 

@@ -11,14 +11,9 @@ import httpx
 import pytest
 
 from tests.harness.nodes import KEY, Node, nodes
+from tests.harness.policy_bodies import on_tool
 
-HOLD = {
-    "policyId": "hold-payments",
-    "name": "Hold payments",
-    "action": "require_approval",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
-    "approval": {"approvers": 2},
-}
+HOLD = on_tool("Hold payments", "require_approval", "pay", approval={"approvers": 2})
 PASSWORD = "correct horse battery"
 PEOPLE = ("ann@acme.example", "bob@acme.example", "cleo@acme.example")
 

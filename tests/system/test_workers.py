@@ -18,16 +18,12 @@ import pytest
 
 from api.database.lanes.locks import LOCK_SECONDS, SILENT_SECONDS
 from tests.harness.nodes import KEY, Node, called, nodes
+from tests.harness.policy_bodies import on_tool
 from tests.harness.postgres import Postgres
 
 pytestmark = pytest.mark.slow
 
-HOLD = {
-    "policyId": "hold-payments",
-    "name": "Hold payments",
-    "action": "require_approval",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
-}
+HOLD = on_tool("Hold payments", "require_approval", "pay")
 
 
 def python_children(node: Node) -> list[int]:

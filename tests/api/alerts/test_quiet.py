@@ -12,6 +12,7 @@ from typing import Any
 from api.demo.play import play
 from tests.harness.application import PASSWORD, Service, event, write_files
 from tests.harness.places import SHIPPED
+from tests.harness.policy_bodies import policy_body, where
 from tests.harness.running_service import Served
 from tests.harness.watching import DETECTORS, TOOLS, alerts, look
 
@@ -20,12 +21,7 @@ AGENTS = 12
 READING = ("read_file", "list_directory", "search_files", "web_search", "get_issue", "fetch_url")
 ACTING = ("write_file", "edit_file", "run_command", "send_email", "create_issue", "post_message")
 POLICIES = [
-    {
-        "name": name,
-        "action": action,
-        "enabled": True,
-        "matchConditions": [{"field": "inputPayload.n", "operator": "equals", "value": value}],
-    }
+    policy_body(name, action, where("inputPayload.n", "equals", value))
     for name, action, value in (("No sevens", "block", 7), ("Ask about eights", "require_approval", 8))
 ]
 

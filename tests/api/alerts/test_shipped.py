@@ -9,15 +9,10 @@ from typing import Any
 import pytest
 
 from tests.harness.application import NO_LAUNCHES, Service, event
+from tests.harness.policy_bodies import on_tool
 from tests.harness.watching import alerts, files, look
 
-HOLD = {
-    "policyId": "hold-wires",
-    "name": "Hold wires",
-    "action": "require_approval",
-    "enabled": True,
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "wire"}],
-}
+HOLD = on_tool("Hold wires", "require_approval", "wire")
 
 
 Story = Callable[..., Awaitable[None]]

@@ -8,14 +8,9 @@ import pytest
 
 from api.audit.verification import verify
 from tests.harness.application import Service
+from tests.harness.policy_bodies import on_tool
 
-POLICIES = [
-    {
-        "name": "Ask before paying",
-        "action": "require_approval",
-        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
-    }
-]
+POLICIES = [on_tool("Ask before paying", "require_approval", "pay")]
 
 
 @pytest.mark.parametrize(

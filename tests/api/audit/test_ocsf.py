@@ -11,13 +11,9 @@ import pytest
 
 from api.audit import ocsf
 from tests.harness.application import PASSWORD, Service
+from tests.harness.policy_bodies import on_tool
 
-HOLD = {
-    "policyId": "hold-payments",
-    "name": "Hold payments",
-    "action": "require_approval",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
-}
+HOLD = on_tool("Hold payments", "require_approval", "pay")
 BLOCK = {**HOLD, "policyId": "no-launches", "name": "No launches", "action": "block"} | {
     "matchConditions": [{"field": "toolName", "operator": "equals", "value": "launch"}]
 }

@@ -12,13 +12,9 @@ from api.store.review import changes
 from api.store.review.changes import NewChange
 from tests.harness.application import Service
 from tests.harness.dropping import changed, signed, verified
+from tests.harness.policy_bodies import on_tool
 
-HOLD = {
-    "name": "Hold payments",
-    "action": "require_approval",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
-    "approval": {"approvers": 2},
-}
+HOLD = on_tool("Hold payments", "require_approval", "pay", approval={"approvers": 2})
 ADMIN = Caller("user", "default", role="admin", user_id="usr_1", email="admin@acme.example")
 WANTED = NewChange("DELETE /v1/policies/:id", "no-wipes", {}, {}, "digest", 1)
 

@@ -23,19 +23,12 @@ from api.settings import SettingsError, load
 from api.store.notifications import channels
 from tests.harness.application import Service, settings_for
 from tests.harness.dropping import changed, signed, verified
+from tests.harness.policy_bodies import on_tool
 
 AT = "2026-01-31T09:30:00Z"
 POLICIES = [
-    {
-        "name": "Ask first",
-        "action": "require_approval",
-        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
-    },
-    {
-        "name": "No wipes",
-        "action": "block",
-        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "wipe"}],
-    },
+    on_tool("Ask first", "require_approval", "pay"),
+    on_tool("No wipes", "block", "wipe"),
 ]
 
 

@@ -11,28 +11,20 @@ from typing import Any, Protocol
 import pytest
 from governance_client import AsyncGovernance, ClientSettings, Governance, ToolDecision
 
+from tests.harness.policy_bodies import on_tool, policy_body, where
 from tests.harness.running_service import Served
 
-
-def policy(name: str, action: str, tool: str, **more: Any) -> dict[str, Any]:
-    named = {"field": "toolName", "operator": "equals", "value": tool}
-    return {"name": name, "action": action, "enabled": True, "matchConditions": [named], **more}
-
-
 POLICIES = [
-    policy("No deleting", "block", "delete"),
-    policy("Ask before paying", "require_approval", "pay"),
-    policy("Ask for a moment", "require_approval", "hurry", approval={"expiresAfterSeconds": 1}),
-    policy("Label what was read", "allow", "fetch", on="tool.completed", labels={"add": ["untrusted"]}),
-    {
-        "name": "No sending after reading",
-        "action": "block",
-        "enabled": True,
-        "matchConditions": [
-            {"field": "toolName", "operator": "equals", "value": "send"},
-            {"field": "run.labels", "operator": "contains", "value": "untrusted"},
-        ],
-    },
+    on_tool("No deleting", "block", "delete"),
+    on_tool("Ask before paying", "require_approval", "pay"),
+    on_tool("Ask for a moment", "require_approval", "hurry", approval={"expiresAfterSeconds": 1}),
+    on_tool("Label what was read", "allow", "fetch", on="tool.completed", labels={"add": ["untrusted"]}),
+    policy_body(
+        "No sending after reading",
+        "block",
+        where("toolName", "equals", "send"),
+        where("run.labels", "contains", "untrusted"),
+    ),
 ]
 
 

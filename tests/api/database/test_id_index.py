@@ -22,6 +22,7 @@ from api.database.sqlite import bloom_filter
 from api.database.transaction import Transaction
 from api.store.expiry import events as expire
 from tests.harness.application import Service
+from tests.harness.policy_bodies import on_tool
 from tests.harness.sql_archive import opened
 
 RUNS, TABLES = 5, ("events", "tool_calls", "directory", "counters")
@@ -370,11 +371,7 @@ async def test_all_approvals_of_a_run_end_with_it_wherever_its_calls_are_found(
 ) -> None:
     monkeypatch.setattr(id_index, "MEMTABLE_ENTRIES", 12)
     monkeypatch.setattr(id_index, "FLUSHED_AT_ONCE", 4)
-    hold = {
-        "name": "Hold payments",
-        "action": "require_approval",
-        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
-    }
+    hold = on_tool("Hold payments", "require_approval", "pay")
     async with Service(tmp_path, [hold]) as service:
         for number in range(40):
             run = "r" if number % 4 else "other"

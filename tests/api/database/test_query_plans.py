@@ -15,13 +15,9 @@ from api.database.connection import Database
 from api.store import deliveries, expiry
 from tests.faults.database_faults import HOLD
 from tests.harness.application import Service
+from tests.harness.policy_bodies import on_tool
 
-LIMIT = {
-    "name": "Few searches",
-    "action": "block",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "search"}],
-    "rateLimit": {"limit": 2, "windowSeconds": 60},
-}
+LIMIT = on_tool("Few searches", "block", "search", rateLimit={"limit": 2, "windowSeconds": 60})
 GROWING = {"events", "tool_calls", "runs", "audit", "approvals", "rate_hits", "deliveries", "checkpoints"}
 
 

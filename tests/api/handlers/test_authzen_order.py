@@ -13,22 +13,13 @@ from api.ingestion.evaluation import Evaluator
 from api.ingestion.event import Answer, Incoming
 from tests.api.ingestion.test_flow import HOLD, LABEL
 from tests.harness.application import Service
+from tests.harness.policy_bodies import on_tool
 
 SECRET = "the identity provider's secret, shared with the service"
 MANY = 5
 POLICIES: list[dict[str, Any]] = [
-    {
-        "name": "Label secrets",
-        "action": "allow",
-        "labels": {"add": ["secret"]},
-        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "read_secret"}],
-    },
-    {
-        "name": "Block sending after secrets",
-        "action": "block",
-        "after": {"label": "secret"},
-        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "send"}],
-    },
+    on_tool("Label secrets", "allow", "read_secret", labels={"add": ["secret"]}),
+    on_tool("Block sending after secrets", "block", "send", after={"label": "secret"}),
 ]
 
 

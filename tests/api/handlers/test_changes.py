@@ -16,14 +16,10 @@ from api.database.models import HeldChange
 from api.handlers import changes
 from api.http.problems import ApiError
 from tests.harness.application import Service
+from tests.harness.policy_bodies import on_tool
 
 TWO = {"settings": {"changes": {"approvers": 2}}}
-POLICY = {
-    "name": "Wires",
-    "action": "block",
-    "enabled": True,
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "wire"}],
-}
+POLICY = on_tool("Wires", "block", "wire")
 
 
 async def test_what_was_rehearsed_is_let_go(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from api.health.exposition import exposition
 from api.version import VERSION
 from engine.model import SEVERITIES
 from tests.harness.application import Service
+from tests.harness.policy_bodies import on_tool
 from tests.harness.watching import alerts, files, look
 
 TOKEN = "token-of-whoever-collects-metrics"
@@ -50,11 +51,7 @@ async def test_a_token_that_is_set_is_asked_for(tmp_path: Path, header: str | No
         assert (await service.call("nobody", "GET", "/health")).status_code == 200
 
 
-HOLD = {
-    "name": "Hold payments",
-    "action": "require_approval",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
-}
+HOLD = on_tool("Hold payments", "require_approval", "pay")
 BLOCK = {**HOLD, "name": "No launches", "action": "block"} | {
     "matchConditions": [{"field": "toolName", "operator": "equals", "value": "launch"}]
 }

@@ -18,14 +18,9 @@ from api.context import MOST_WRITES
 from api.handlers import definitions, policies, presets, settings
 from engine.live import LivePolicies
 from tests.harness.application import PEOPLE, Service
+from tests.harness.policy_bodies import on_tool
 
-POLICY = {
-    "policyId": "wires",
-    "name": "Wires",
-    "action": "block",
-    "enabled": True,
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "wire"}],
-}
+POLICY = on_tool("Wires", "block", "wire")
 PRESET = {
     "apiVersion": "governance/v1",
     "kind": "Preset",

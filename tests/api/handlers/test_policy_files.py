@@ -19,12 +19,9 @@ from engine.worktree.markers import Replaced
 from tests.harness.application import Service
 from tests.harness.conversation import check_shape
 from tests.harness.places import SHIPPED
+from tests.harness.policy_bodies import on_tool
 
-HOLD = {
-    "name": "Hold payments",
-    "action": "require_approval",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
-}
+HOLD = on_tool("Hold payments", "require_approval", "pay")
 
 OTHER = {"apiVersion": "governance/v1", "kind": "Policy", "policyId": "other"} | HOLD
 

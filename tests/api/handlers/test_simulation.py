@@ -14,13 +14,9 @@ from api.handlers import simulation
 from engine.analysis import backtest
 from engine.analysis import simulation as simulating
 from tests.harness.application import Service
+from tests.harness.policy_bodies import on_tool
 
-DRAFT = {
-    "name": "Draft",
-    "action": "block",
-    "enabled": True,
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
-}
+DRAFT = on_tool("Draft", "block", "pay")
 TRIED = {
     "/v1/policies/backtest": {"policy": DRAFT},
     "/v1/policies/simulate": {"toolName": "pay", "inputPayload": {}},

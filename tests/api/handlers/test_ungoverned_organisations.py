@@ -7,13 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.harness.application import Service
+from tests.harness.policy_bodies import on_tool
 
-HOLD = {
-    "name": "Hold payments",
-    "action": "require_approval",
-    "enabled": True,
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
-}
+HOLD = on_tool("Hold payments", "require_approval", "pay")
 CALL = {"toolCallId": "call-1", "toolName": "pay", "inputPayload": {}}
 
 

@@ -17,25 +17,14 @@ import standardwebhooks
 import schemas
 from api.store import webhooks
 from tests.harness.application import Service
+from tests.harness.policy_bodies import on_tool
 from tests.harness.receiver import Answer, Receiver
 
 HOOK = {"url": "https://example.com/hook?token=s3cret", "events": ["tool.blocked", "run.failed"]}
 POLICIES = [
-    {
-        "name": "No wires",
-        "action": "block",
-        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "wire"}],
-    },
-    {
-        "name": "Ask first",
-        "action": "require_approval",
-        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "mail"}],
-    },
-    {
-        "name": "Careful",
-        "action": "warn",
-        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "delete"}],
-    },
+    on_tool("No wires", "block", "wire"),
+    on_tool("Ask first", "require_approval", "mail"),
+    on_tool("Careful", "warn", "delete"),
 ]
 
 

@@ -12,14 +12,9 @@ import pytest
 from api.health.heartbeat import Heartbeat
 from api.health.history import EVERY_SECONDS, KEPT
 from tests.harness.application import Service, event
+from tests.harness.policy_bodies import on_tool
 
-HOLD = {
-    "policyId": "hold-wires",
-    "name": "Hold wires",
-    "action": "require_approval",
-    "enabled": True,
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "wire"}],
-}
+HOLD = on_tool("Hold wires", "require_approval", "wire")
 
 
 def second_node(service: Service) -> Heartbeat:

@@ -14,15 +14,11 @@ import pytest
 
 from api.hosts.hook import answered
 from tests.harness.agent_host import Consequence, Ended, consequence, told
+from tests.harness.policy_bodies import on_command, where
 from tests.harness.running_service import Served
 
 HELD, REFUSED, BRIEF = "git push", "rm -rf /", "npm publish"
 _sessions = itertools.count(1)
-
-
-def _policy(name: str, action: str, command: str, **more: Any) -> dict[str, Any]:
-    condition = {"field": "inputPayload.command", "operator": "contains", "value": command}
-    return {"name": name, "action": action, "matchConditions": [condition], **more}
 
 
 def impatient(now: float) -> Callable[[], float]:
@@ -34,13 +30,13 @@ def impatient(now: float) -> Callable[[], float]:
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     policies = [
-        _policy("No deletions", "block", REFUSED),
-        _policy("Hold pushes", "require_approval", HELD),
-        _policy("Hold releases", "require_approval", BRIEF, approval={"expiresAfterSeconds": 1}),
-        _policy("Label what was read", "allow", "curl", on="tool.completed", labels={"add": ["read"]}),
-        _policy("No sending after reading", "block", "scp"),
+        on_command("No deletions", "block", REFUSED),
+        on_command("Hold pushes", "require_approval", HELD),
+        on_command("Hold releases", "require_approval", BRIEF, approval={"expiresAfterSeconds": 1}),
+        on_command("Label what was read", "allow", "curl", on="tool.completed", labels={"add": ["read"]}),
+        on_command("No sending after reading", "block", "scp"),
     ]
-    policies[-1]["matchConditions"] += [{"field": "run.labels", "operator": "equals", "value": "read"}]
+    policies[-1]["matchConditions"] += [where("run.labels", "equals", "read")]
     with Served(tmp_path_factory.mktemp("service"), policies) as served:
         yield served
 

@@ -13,19 +13,11 @@ from api.database.connection import Database
 from api.ingestion.batch import Batch
 from api.store import recorded_calls
 from tests.harness.application import Service, event
+from tests.harness.policy_bodies import on_tool, policy_body, where
 
 WINDOW = 1_000
-WARN = {
-    "name": "Warn of many",
-    "action": "warn",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "tick"}],
-    "rateLimit": {"limit": 3, "windowSeconds": WINDOW},
-}
-BLOCK = {
-    "name": "No bad ones",
-    "action": "block",
-    "matchConditions": [{"field": "inputPayload.bad", "operator": "equals", "value": True}],
-}
+WARN = on_tool("Warn of many", "warn", "tick", rateLimit={"limit": 3, "windowSeconds": WINDOW})
+BLOCK = policy_body("No bad ones", "block", where("inputPayload.bad", "equals", True))
 
 
 def called(number: int, **payload: Any) -> dict[str, Any]:
@@ -71,12 +63,9 @@ def test_no_more_are_counted_than_fit(
     assert counted and max(counted) <= 3
 
 
-MANY = {
-    "name": "Three hundred",
-    "action": "block",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "tick"}],
-    "rateLimit": {"limit": 300, "windowSeconds": WINDOW, "per": ["apiKeyId"]},
-}
+MANY = on_tool(
+    "Three hundred", "block", "tick", rateLimit={"limit": 300, "windowSeconds": WINDOW, "per": ["apiKeyId"]}
+)
 
 
 def test_when_there_is_room_again_is_read_for_many_calls_together(

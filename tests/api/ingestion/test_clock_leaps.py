@@ -14,19 +14,11 @@ from api.clock import DAY, Leaps
 from api.retention.cleaning import pull_back
 from tests.faults.database_faults import nothing_beside
 from tests.harness.application import Service
+from tests.harness.policy_bodies import on_tool
 
-FEW = {
-    "name": "Few searches",
-    "action": "block",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "search"}],
-    "rateLimit": {"limit": 2, "windowSeconds": 60},
-}
+FEW = on_tool("Few searches", "block", "search", rateLimit={"limit": 2, "windowSeconds": 60})
 
-HELD = {
-    "name": "Hold payments",
-    "action": "require_approval",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
-}
+HELD = on_tool("Hold payments", "require_approval", "pay")
 
 
 @pytest.fixture(autouse=True)

@@ -18,6 +18,7 @@ from api.ingestion.pipeline import Ingestion
 from api.ingestion.quotas import MOST_OF_REPORTS
 from api.ingestion.turns import LARGE
 from tests.harness.application import Service, event
+from tests.harness.policy_bodies import policy_body
 
 AT = "2026-01-31T09:30:00Z"
 
@@ -188,13 +189,7 @@ async def test_a_call_that_is_reported_again_leaves_what_its_run_told(
 ) -> None:
     """Also where it names the run that started its own, which has read something meanwhile."""
     label = {"field": "toolName", "operator": "equals", "value": "fetch"}
-    policy = {
-        "policyId": "web",
-        "name": "Web",
-        "matchConditions": [label],
-        "action": "allow",
-        "labels": {"add": ["web"]},
-    }
+    policy = policy_body("Web", "allow", label, labels={"add": ["web"]})
     context = {"aim": "x" * LARGE}
 
     def call(number: int, run: str, name: str, tool: str, **more: str) -> dict[str, Any]:

@@ -12,32 +12,14 @@ import pytest
 
 from api.database.writer import Writer
 from tests.harness.application import Service
+from tests.harness.policy_bodies import on_tool, policy_body, where
 
-LABEL = {
-    "name": "Label",
-    "action": "allow",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "read_secret"}],
-    "labels": {"add": ["secret"]},
-}
-HOLD = {
-    "name": "Hold",
-    "action": "require_approval",
-    "matchConditions": [
-        {"field": "toolName", "operator": "equals", "value": "send"},
-        {"field": "run.labels", "operator": "equals", "value": "secret"},
-    ],
-}
-AFTER = {
-    "name": "After",
-    "action": "warn",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "look"}],
-    "after": {"tool": "read secret", "withinCalls": 3},
-}
-TARGETS = {
-    "name": "Targets",
-    "action": "block",
-    "matchConditions": [{"field": "derived.untrustedTargets", "operator": "exists"}],
-}
+LABEL = on_tool("Label", "allow", "read_secret", labels={"add": ["secret"]})
+HOLD = policy_body(
+    "Hold", "require_approval", where("toolName", "equals", "send"), where("run.labels", "equals", "secret")
+)
+AFTER = on_tool("After", "warn", "look", after={"tool": "read secret", "withinCalls": 3})
+TARGETS = policy_body("Targets", "block", where("derived.untrustedTargets", "exists"))
 TOOLS = {
     "apiVersion": "governance/v1",
     "kind": "ToolSet",

@@ -19,6 +19,7 @@ from tests.harness import case_files
 from tests.harness import flow_model as model
 from tests.harness.application import Service
 from tests.harness.places import CASES
+from tests.harness.policy_bodies import on_tool, policy_body, where
 
 TOOLS = {
     "read_page": model.Tool("read"),
@@ -47,42 +48,27 @@ SET = {
 LABELLED = {"field": "run.labels", "operator": "equals", "value": "untrusted"}
 ACTS = {"field": "tool.effect", "operator": "not_equals", "value": "read"}
 POLICIES: list[dict[str, Any]] = [
-    {
-        "name": "label",
-        "action": "allow",
-        "on": "tool.completed",
-        "matchConditions": [{"field": "toolName", "operator": "in", "value": ["read_page", "list_mail"]}],
-        "labels": {"add": ["untrusted"]},
-    },
-    {
-        "name": "hold",
-        "action": "require_approval",
-        "matchConditions": [ACTS, LABELLED, {"field": "derived.untrustedTargets", "operator": "exists"}],
-    },
-    {
-        "name": "strict",
-        "action": "warn",
-        "matchConditions": [ACTS, {"expression": "size(derived.unaskedTargets) > 0"}],
-        "labels": {"add": ["strict"]},
-    },
-    {
-        "name": "after-tool",
-        "action": "warn",
-        "matchConditions": [{"field": "toolName", "operator": "exists"}],
-        "after": {"tool": "find contact", "withinCalls": 2},
-    },
-    {
-        "name": "after-policy",
-        "action": "warn",
-        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "think"}],
-        "after": {"policy": "hold", "withinCalls": 3},
-    },
-    {
-        "name": "after-label",
-        "action": "block",
-        "matchConditions": [{"field": "inputPayload.last", "operator": "exists"}],
-        "after": {"label": "untrusted", "withinCalls": 1},
-    },
+    policy_body(
+        "label",
+        "allow",
+        where("toolName", "in", ["read_page", "list_mail"]),
+        on="tool.completed",
+        labels={"add": ["untrusted"]},
+    ),
+    policy_body("hold", "require_approval", ACTS, LABELLED, where("derived.untrustedTargets", "exists")),
+    policy_body(
+        "strict", "warn", ACTS, {"expression": "size(derived.unaskedTargets) > 0"}, labels={"add": ["strict"]}
+    ),
+    policy_body(
+        "after-tool", "warn", where("toolName", "exists"), after={"tool": "find contact", "withinCalls": 2}
+    ),
+    on_tool("after-policy", "warn", "think", after={"policy": "hold", "withinCalls": 3}),
+    policy_body(
+        "after-label",
+        "block",
+        where("inputPayload.last", "exists"),
+        after={"label": "untrusted", "withinCalls": 1},
+    ),
 ]
 
 VALUES = st.sampled_from(

@@ -15,6 +15,7 @@ import pytest
 
 from tests.harness.application import Service
 from tests.harness.effort import LONG
+from tests.harness.policy_bodies import policy_body, where
 
 STEPS = 2_000 if LONG else 200
 WHO = ("agent", "second agent")
@@ -22,11 +23,8 @@ WHO = ("agent", "second agent")
 
 
 def policy(name: str, action: str, **values: str) -> dict[str, Any]:
-    conditions = [
-        {"field": path.replace("_", "."), "operator": "equals", "value": value}
-        for path, value in values.items()
-    ]
-    return {"policyId": name, "name": name, "action": action, "matchConditions": conditions}
+    conditions = (where(path.replace("_", "."), "equals", value) for path, value in values.items())
+    return policy_body(name, action, *conditions, policyId=name)
 
 
 POLICIES = [

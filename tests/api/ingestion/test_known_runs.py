@@ -9,12 +9,9 @@ import pytest
 from api.ingestion.known import runs as known_runs
 from api.ingestion.pipeline import Ingestion
 from tests.harness.application import Service
+from tests.harness.policy_bodies import policy_body, where
 
-THIEVES = {
-    "name": "No thieves",
-    "action": "block",
-    "matchConditions": [{"field": "run.agentContext.goal", "operator": "starts_with", "value": "steal"}],
-}
+THIEVES = policy_body("No thieves", "block", where("run.agentContext.goal", "starts_with", "steal"))
 
 
 async def test_runs_that_tell_much_of_themselves_are_not_all_remembered(

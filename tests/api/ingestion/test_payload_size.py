@@ -10,12 +10,9 @@ from typing import Any
 import pytest
 
 from tests.harness.application import Service, event
+from tests.harness.policy_bodies import policy_body, where
 
-HOLD = {
-    "name": "Hold payments",
-    "action": "require_approval",
-    "matchConditions": [{"field": "inputPayload", "operator": "contains", "value": "pay"}],
-}
+HOLD = policy_body("Hold payments", "require_approval", where("inputPayload", "contains", "pay"))
 
 
 def answers(tmp_path: Path, *events: tuple[str, dict[str, Any]]) -> list[tuple[int, dict[str, Any]]]:

@@ -23,13 +23,10 @@ from api.ingestion.validation import checked
 from api.server import event_fast_path
 from engine.matching.ruleset import Ruleset
 from tests.harness.application import Service, event
+from tests.harness.policy_bodies import on_tool, policy_body, where
 from tests.harness.sql_archive import opened
 
-BLOCK = {
-    "name": "No wires",
-    "action": "block",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "wire"}],
-}
+BLOCK = on_tool("No wires", "block", "wire")
 
 
 def serving(tmp_path: Path) -> Service:
@@ -60,11 +57,7 @@ async def record_of_run(service: Service) -> Any:
     return (await service.call("admin", "GET", "/v1/runs/r")).json()
 
 
-THIEVES = {
-    "name": "No thieves",
-    "action": "block",
-    "matchConditions": [{"field": "run.task", "operator": "contains", "value": "steal"}],
-}
+THIEVES = policy_body("No thieves", "block", where("run.task", "contains", "steal"))
 
 
 async def called(service: Service, number: int, call: str, tool: str = "mail", run: str = "r") -> Any:
@@ -80,16 +73,8 @@ async def test_a_repeated_event_gets_its_recorded_answer(tmp_path: Path) -> None
         assert "idempotent-replay" not in first.headers
 
 
-ASK = {
-    "name": "Ask",
-    "action": "require_approval",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
-}
-WARN = {
-    "name": "Wärn",
-    "action": "warn",
-    "matchConditions": [{"field": "inputPayload.text", "operator": "contains", "value": "quote"}],
-}
+ASK = on_tool("Ask", "require_approval", "pay")
+WARN = policy_body("Wärn", "warn", where("inputPayload.text", "contains", "quote"))
 SHADOW = {**WARN, "name": "Shadow", "mode": "shadow"}
 
 

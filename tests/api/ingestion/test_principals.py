@@ -16,24 +16,20 @@ from api.auth.credentials import key_digest
 from api.ingestion import validation
 from api.store import accounts
 from tests.harness.application import Service
+from tests.harness.policy_bodies import policy_body, where
 
 SECRET = "a secret of the organisation that is long enough for any digest"
-ALICE_ONLY = {
-    "name": "Only Alice wipes",
-    "action": "block",
-    "matchConditions": [
-        {"field": "toolName", "operator": "equals", "value": "wipe"},
-        {"field": "user.id", "operator": "not_equals", "value": "alice"},
-    ],
-}
+ALICE_ONLY = policy_body(
+    "Only Alice wipes", "block", where("toolName", "equals", "wipe"), where("user.id", "not_equals", "alice")
+)
 
-FOR_ALICE = {
-    "name": "Label what was read for Alice",
-    "action": "allow",
-    "on": "tool.completed",
-    "labels": {"add": ["of-alice"]},
-    "matchConditions": [{"field": "user.id", "operator": "equals", "value": "alice"}],
-}
+FOR_ALICE = policy_body(
+    "Label what was read for Alice",
+    "allow",
+    where("user.id", "equals", "alice"),
+    on="tool.completed",
+    labels={"add": ["of-alice"]},
+)
 
 
 @asynccontextmanager
@@ -129,14 +125,9 @@ async def test_nor_to_the_same_user_with_other_claims(tmp_path: Path) -> None:
 
 
 async def test_an_approval_for_a_user_is_not_handed_out_to_a_hook_without_one(tmp_path: Path) -> None:
-    hold = {
-        "name": "Ask first",
-        "action": "require_approval",
-        "matchConditions": [
-            {"field": "toolName", "operator": "equals", "value": "wipe"},
-            {"field": "user.id", "operator": "exists"},
-        ],
-    }
+    hold = policy_body(
+        "Ask first", "require_approval", where("toolName", "equals", "wipe"), where("user.id", "exists")
+    )
     async with Service(tmp_path, [ALICE_ONLY, hold]) as service:
         rule = {"name": "Acme", "userToken": {"algorithm": "HS256", "key": SECRET}}
         assert (await service.call("admin", "PUT", "/v1/organisation", rule)).status_code == 200

@@ -25,16 +25,10 @@ from engine.matching.ruleset import Ruleset
 from engine.model import Evaluation, ToolCall
 from tests.harness.application import Service, event
 from tests.harness.conversation import check_shape
+from tests.harness.policy_bodies import policy_body, where
 
 NESTED = "inputPayload.l.all(a, inputPayload.l.all(b, a + b >= 0))"
-DEAR = {
-    "name": "Lists",
-    "action": "block",
-    "matchConditions": [
-        {"field": "toolName", "operator": "equals", "value": "lists"},
-        {"expression": NESTED},
-    ],
-}
+DEAR = policy_body("Lists", "block", where("toolName", "equals", "lists"), {"expression": NESTED})
 
 
 def test_keys_take_turns() -> None:
@@ -221,11 +215,7 @@ async def test_a_commit_takes_so_much_of_one_key_and_the_rest_comes_again(tmp_pa
 
 
 async def test_what_a_batch_says_of_its_run_is_known_when_its_calls_are_evaluated(tmp_path: Path) -> None:
-    policy = {
-        "name": "Theft",
-        "action": "block",
-        "matchConditions": [{"field": "run.task", "operator": "equals", "value": "steal"}],
-    }
+    policy = policy_body("Theft", "block", where("run.task", "equals", "steal"))
     async with Service(tmp_path, [policy]) as service:
         asked: list[int] = []
         ask = Ruleset.evaluate

@@ -25,6 +25,7 @@ from tests.harness.mcp_processes import (
 )
 from tests.harness.nodes import CLEAN
 from tests.harness.places import ROOT
+from tests.harness.policy_bodies import policy_body, where
 from tests.harness.running_service import Served
 
 CLIENT = ROOT / "tests" / "harness" / "mcp_client.mjs"
@@ -33,8 +34,7 @@ CLIENT = ROOT / "tests" / "harness" / "mcp_client.mjs"
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     def policy(name: str, action: str, value: str) -> dict[str, Any]:
-        condition = {"field": "toolName", "operator": "in", "value": [f"mcp__fixture__{value}"]}
-        return {"name": name, "action": action, "enabled": True, "matchConditions": [condition]}
+        return policy_body(name, action, where("toolName", "in", [f"mcp__fixture__{value}"]))
 
     policies = [policy("No environment", "block", "get-env"), policy("Ask first", "require_approval", "wire")]
     policies.append(policy("Ask for sums", "require_approval", "get-sum"))

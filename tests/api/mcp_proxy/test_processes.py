@@ -16,6 +16,7 @@ from mcp.client.stdio import StdioServerParameters
 
 from tests.harness.mcp_processes import SECONDS, SERVER, RawProxy, environment, http_server, proxy_words
 from tests.harness.places import ROOT
+from tests.harness.policy_bodies import on_tool
 from tests.harness.running_service import Served
 
 RECORDING = ROOT / "tests" / "cases" / "mcp" / "server-everything-2026.8.31.jsonl"
@@ -23,11 +24,10 @@ RECORDING = ROOT / "tests" / "cases" / "mcp" / "server-everything-2026.8.31.json
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    def policy(name: str, action: str, value: str) -> dict[str, Any]:
-        condition = {"field": "toolName", "operator": "equals", "value": f"mcp__fixture__{value}"}
-        return {"name": name, "action": action, "enabled": True, "matchConditions": [condition]}
-
-    policies = [policy("No crashes", "block", "crash"), policy("Ask first", "require_approval", "wire")]
+    policies = [
+        on_tool("No crashes", "block", "mcp__fixture__crash"),
+        on_tool("Ask first", "require_approval", "mcp__fixture__wire"),
+    ]
     with Served(tmp_path_factory.mktemp("service"), policies) as served:
         yield served
 

@@ -18,6 +18,7 @@ from governance_client import AsyncGovernance, ClientSettings, ToolDecision
 
 from api.mcp_proxy.service_run import SessionRun
 from tests.harness.mcp_proxy import MODERN, Proxy, call, tool
+from tests.harness.policy_bodies import policy_body, where
 from tests.harness.running_service import Served
 
 
@@ -37,8 +38,7 @@ TOOLS = [
 
 
 def policy(name: str, action: str, field: str, value: str, **more: Any) -> dict[str, Any]:
-    condition = {"field": field, "operator": "contains", "value": value}
-    return {"name": name, "action": action, "enabled": True, "matchConditions": [condition], **more}
+    return policy_body(name, action, where(field, "contains", value), **more)
 
 
 POLICIES = [
@@ -47,15 +47,12 @@ POLICIES = [
     policy("No destroying", "block", "tool.effect", "delete"),
     policy("Not for fun", "block", "run.task", "fun"),
     policy("Browsing taints", "warn", "toolName", "browse", labels={"add": ["tainted"]}),
-    {
-        "name": "No posting then",
-        "action": "block",
-        "enabled": True,
-        "matchConditions": [
-            {"field": "toolName", "operator": "contains", "value": "post"},
-            {"field": "run.labels", "operator": "equals", "value": "tainted"},
-        ],
-    },
+    policy_body(
+        "No posting then",
+        "block",
+        where("toolName", "contains", "post"),
+        where("run.labels", "equals", "tainted"),
+    ),
 ]
 
 

@@ -7,13 +7,10 @@ from pathlib import Path
 from api.database.lanes.policy_mark import POLICY_MARK, policy_mark
 from api.database.transaction import Transaction
 from tests.harness.application import Service
+from tests.harness.policy_bodies import on_tool
 
 LATER = "2031-01-01T00:00:00.000000Z"
-WIRES = {
-    "name": "No wires",
-    "action": "block",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "wire"}],
-}
+WIRES = on_tool("No wires", "block", "wire")
 OTHERS = {**WIRES, "name": "No others", "enabled": True}
 
 

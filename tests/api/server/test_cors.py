@@ -14,13 +14,10 @@ from api.server import cors
 from api.server.routes import ROUTES
 from api.settings import load
 from tests.harness.application import PASSWORD, Service
+from tests.harness.policy_bodies import on_tool
 
 FRONTEND = "https://console.example"
-HOLD = {
-    "name": "Hold payments",
-    "action": "require_approval",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
-}
+HOLD = on_tool("Hold payments", "require_approval", "pay")
 
 
 @pytest.mark.parametrize(

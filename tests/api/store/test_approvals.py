@@ -16,6 +16,7 @@ from api.store import halts
 from api.store.review import reading
 from api.store.review.reading import STATUSES, list_approvals
 from tests.harness.application import Service
+from tests.harness.policy_bodies import policy_body, where
 from tests.harness.sql_archive import opened
 
 
@@ -104,16 +105,8 @@ def test_one_that_is_resolved_meanwhile_is_told_once(
 
 
 TARGETS = {"field": "derived.unaskedTargets", "operator": "exists"}
-HOLD = {
-    "name": "Hold",
-    "action": "require_approval",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "mail"}, TARGETS],
-}
-BLOCK = {
-    "name": "Block",
-    "action": "block",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "share"}, TARGETS],
-}
+HOLD = policy_body("Hold", "require_approval", where("toolName", "equals", "mail"), TARGETS)
+BLOCK = policy_body("Block", "block", where("toolName", "equals", "share"), TARGETS)
 SENDS = {"names": ["mail", "share"], "kind": "mail", "effect": "send", "targets": {"where": ["to"]}}
 TOOLS = {
     "apiVersion": "governance/v1",

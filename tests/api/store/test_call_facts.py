@@ -10,12 +10,9 @@ from api.store import recorded_calls
 from engine.flow.memory import UNSEEN
 from engine.model import BEFORE
 from tests.harness.application import Service
+from tests.harness.policy_bodies import on_tool, policy_body, where
 
-HOLD = {
-    "name": "Hold large goals",
-    "action": "require_approval",
-    "matchConditions": [{"field": "run.agentContext.goal", "operator": "starts_with", "value": "A"}],
-}
+HOLD = policy_body("Hold large goals", "require_approval", where("run.agentContext.goal", "starts_with", "A"))
 GOAL = "A" * 100_000
 RUN = {"task": "settle", "model": "m-1", "agentContext": {"goal": GOAL, "attempt": 2}}
 
@@ -86,17 +83,8 @@ async def test_what_a_run_tells_later_is_no_fact_of_the_calls_before(
     tmp_path: Path, database_url: str
 ) -> None:
     """Also where the run had a label already: a reviewer sees, and a backtest decides on, what there was."""
-    label = {
-        "name": "Label",
-        "action": "require_approval",
-        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "read_secret"}],
-        "labels": {"add": ["secret"]},
-    }
-    asks_for_values = {
-        "name": "Targets",
-        "action": "warn",
-        "matchConditions": [{"field": "derived.unaskedTargets", "operator": "exists"}],
-    }
+    label = on_tool("Label", "require_approval", "read_secret", labels={"add": ["secret"]})
+    asks_for_values = policy_body("Targets", "warn", where("derived.unaskedTargets", "exists"))
     async with Service(tmp_path, [label, asks_for_values], database=database_url) as service:
         held = {"toolName": "read_secret", "inputPayload": {"to": "bob@corp.example"}}
         for number in (1, 2):

@@ -21,19 +21,11 @@ from api.settings import SettingsError, load
 from api.store import expiry
 from api.store.alerts import alerts
 from tests.harness.application import Service
+from tests.harness.policy_bodies import on_tool
 from tests.harness.watching import files, look
 
-HOLD = {
-    "name": "Hold payments",
-    "action": "require_approval",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
-}
-FEW = {
-    "name": "Few mails",
-    "action": "block",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "mail"}],
-    "rateLimit": {"limit": 3, "windowSeconds": 60},
-}
+HOLD = on_tool("Hold payments", "require_approval", "pay")
+FEW = on_tool("Few mails", "block", "mail", rateLimit={"limit": 3, "windowSeconds": 60})
 
 
 async def cleaned(service: Service, retention: Retention) -> int:

@@ -12,6 +12,7 @@ from api.audit import stored_decision
 from api.store import runs
 from tests.harness.application import NO_LAUNCHES, Service
 from tests.harness.conversation import check_shape
+from tests.harness.policy_bodies import on_tool
 
 
 def serving(tmp_path: Path, database_url: str, policies: Any = (NO_LAUNCHES,)) -> Service:
@@ -142,11 +143,7 @@ async def test_approvals_are_held_against_the_record_together(
         checked.append(call.tool_call_id)
         return check(call, receipt)
 
-    hold = {
-        "name": "Hold payments",
-        "action": "require_approval",
-        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
-    }
+    hold = on_tool("Hold payments", "require_approval", "pay")
     async with serving(tmp_path, database_url, [hold]) as service:
         for number in range(4):
             fields = {"toolCallId": f"c-{number}", "toolName": "pay"}

@@ -9,27 +9,17 @@ import jwt
 import pytest
 
 from tests.harness.application import Service
+from tests.harness.policy_bodies import on_tool, policy_body, where
 
 SECRET = "a secret of the organisation that is long enough for any digest"
-HOLD = {
-    "name": "Hold payments",
-    "action": "require_approval",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
-}
-LABEL = {
-    "name": "Label pages",
-    "action": "allow",
-    "labels": {"add": ["page"]},
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "fetch"}],
-}
-AFTER = {
-    "name": "Hold mail after pages",
-    "action": "require_approval",
-    "matchConditions": [
-        {"field": "toolName", "operator": "equals", "value": "mail"},
-        {"field": "run.labels", "operator": "equals", "value": "page"},
-    ],
-}
+HOLD = on_tool("Hold payments", "require_approval", "pay")
+LABEL = on_tool("Label pages", "allow", "fetch", labels={"add": ["page"]})
+AFTER = policy_body(
+    "Hold mail after pages",
+    "require_approval",
+    where("toolName", "equals", "mail"),
+    where("run.labels", "equals", "page"),
+)
 
 
 @pytest.mark.parametrize(

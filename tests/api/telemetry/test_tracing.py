@@ -15,14 +15,11 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from api.telemetry import tracing
 from tests.harness.application import event
+from tests.harness.policy_bodies import on_tool
 from tests.harness.running_service import Served
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-BLOCK = {
-    "name": "No launches",
-    "action": "block",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "launch"}],
-}
+BLOCK = on_tool("No launches", "block", "launch")
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 

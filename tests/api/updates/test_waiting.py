@@ -15,12 +15,9 @@ from api.auth.credentials import Credentials
 from api.caller import Caller
 from api.handlers import approvals as approval_handlers
 from tests.harness.application import PEOPLE, Service
+from tests.harness.policy_bodies import on_tool
 
-HOLD = {
-    "name": "Hold payments",
-    "action": "require_approval",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
-}
+HOLD = on_tool("Hold payments", "require_approval", "pay")
 
 
 def serving(folder: Path, **environment: str) -> Service:

@@ -28,14 +28,11 @@ from schemas import acceptance
 from schemas.acceptance import accepts
 from schemas.validation import explained
 from tests.harness import case_files, places
+from tests.harness.policy_bodies import on_tool
 
 CASES = places.CASES / "documents"
 SCHEMA = json.loads((CASES / "case.schema.json").read_text(encoding="utf-8"))
-MINIMAL = {
-    "name": "Hold wires",
-    "action": "block",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "wire"}],
-}
+MINIMAL = on_tool("Hold wires", "block", "wire")
 
 
 def case(path: Path) -> dict[str, Any]:

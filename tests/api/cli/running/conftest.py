@@ -14,28 +14,17 @@ import pytest
 
 from tests.harness.command_line import run_command
 from tests.harness.places import SHIPPED
+from tests.harness.policy_bodies import on_tool, policy_body, where
 from tests.harness.running_service import Served
 
-HOLD = {
-    "policyId": "hold-wires",
-    "name": "Hold wires",
-    "action": "require_approval",
-    "matchConditions": [{"field": "toolName", "operator": "equals", "value": "wire"}],
-}
-LABEL = {
-    "policyId": "label-papers",
-    "name": "Label papers",
-    "action": "warn",
-    "labels": {"add": ["secret"]},
-    "matchConditions": [{"field": "inputPayload.paper", "operator": "exists"}],
-}
-HOLD_FOR_TWO = {
-    "policyId": "hold-for-two",
-    "name": "Hold for two",
-    "action": "require_approval",
-    "matchConditions": [{"field": "inputPayload.people", "operator": "equals", "value": 2}],
-    "approval": {"approvers": 2, "roles": ["admin"]},
-}
+HOLD = on_tool("Hold wires", "require_approval", "wire")
+LABEL = policy_body("Label papers", "warn", where("inputPayload.paper", "exists"), labels={"add": ["secret"]})
+HOLD_FOR_TWO = policy_body(
+    "Hold for two",
+    "require_approval",
+    where("inputPayload.people", "equals", 2),
+    approval={"approvers": 2, "roles": ["admin"]},
+)
 
 
 class Terminal(io.StringIO):

@@ -12,40 +12,14 @@ from typing import Any, Self
 
 from governance_client import AsyncGovernance, ClientSettings
 
+from tests.harness.policy_bodies import on_tool
 from tests.harness.running_service import Served
 
 POLICIES = [
-    {
-        "policyId": "no-wires",
-        "name": "No wires",
-        "action": "block",
-        "enabled": True,
-        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "wire"}],
-    },
-    {
-        "policyId": "ask-before-paying",
-        "name": "Ask before paying",
-        "action": "require_approval",
-        "enabled": True,
-        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "pay"}],
-    },
-    {
-        "policyId": "label-looks",
-        "name": "Label looks",
-        "action": "allow",
-        "on": "tool.completed",
-        "enabled": True,
-        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "look"}],
-        "labels": {"add": ["looked"]},
-    },
-    {
-        "policyId": "ask-soon",
-        "name": "Ask soon",
-        "action": "require_approval",
-        "approval": {"expiresAfterSeconds": 600},
-        "enabled": True,
-        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "rent"}],
-    },
+    on_tool("No wires", "block", "wire"),
+    on_tool("Ask before paying", "require_approval", "pay"),
+    on_tool("Label looks", "allow", "look", on="tool.completed", labels={"add": ["looked"]}),
+    on_tool("Ask soon", "require_approval", "rent", approval={"expiresAfterSeconds": 600}),
 ]
 
 PATIENCE = 60.0

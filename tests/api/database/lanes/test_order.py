@@ -15,6 +15,7 @@ from api.database.writer import Writer
 from tests.api.database.lanes.test_dispatch import became, look, post, serving
 from tests.api.database.lanes.test_guards import another_node, waiting
 from tests.harness.application import Service
+from tests.harness.policy_bodies import on_tool
 
 pytestmark = pytest.mark.postgres
 LOOKS = {"action": "block", "matchConditions": [{"field": "toolName", "operator": "equals", "value": "look"}]}
@@ -46,13 +47,13 @@ async def test_what_stands_behind_a_call_beyond_a_limit_is_decided_behind_it(
     """Each event of the batch is handed over by itself, and the limit is not known to be reached."""
     monkeypatch.setattr("api.handlers.events.SLICE", 0.0)
     monkeypatch.setattr("api.database.lanes.dispatch.LIMIT_SECONDS", -LIMIT_SECONDS)
-    pings = {
-        "name": "Many pings",
-        "action": "warn",
-        "matchConditions": [{"field": "toolName", "operator": "equals", "value": "ping"}],
-        "rateLimit": {"limit": 1, "windowSeconds": 60, "per": ["runId"]},
-        "labels": {"add": ["many"]},
-    }
+    pings = on_tool(
+        "Many pings",
+        "warn",
+        "ping",
+        rateLimit={"limit": 1, "windowSeconds": 60, "per": ["runId"]},
+        labels={"add": ["many"]},
+    )
     labelled = {"field": "run.labels", "operator": "contains", "value": "many"}
     no_looks = LOOKS | {"name": "No looks", "matchConditions": [*LOOKS["matchConditions"], labelled]}
     async with serving(tmp_path, postgres_url, pings, no_looks) as running:
