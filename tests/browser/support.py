@@ -26,7 +26,7 @@ from weakref import WeakKeyDictionary
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, Playwright, expect
 
-from tests.harness.application import PASSWORD
+from tests.harness.application import PASSWORD, event
 from tests.harness.policy_bodies import on_tool, policy_body, where
 from tests.harness.running_service import Served
 
@@ -118,19 +118,9 @@ class Console:
 
     def post(self, event_type: str, metadata: dict[str, Any], *, run: str, agent: str) -> dict[str, Any]:
         number = next(self._numbers)
-        answer = self.service.call(
-            "agent",
-            "POST",
-            "/v1/events",
-            {
-                "eventId": f"event-{number}",
-                "runId": run,
-                "agentId": agent,
-                "timestamp": "2026-01-31T09:30:00Z",
-                "eventType": event_type,
-                "metadata": metadata,
-            },
-        )
+        fields = {"runId": run, "agentId": agent, "metadata": metadata}
+        told = event(number, event_type, "2026-01-31T09:30:00Z", fields)
+        answer = self.service.call("agent", "POST", "/v1/events", told)
         assert answer.status_code == 200, answer.text
         found: dict[str, Any] = answer.json()
         return found
@@ -285,6 +275,14 @@ def decide(page: Page, verb: str) -> None:
     """By mouse; Enter sends it at once, without the five seconds in which it could be taken back."""
     page.get_by_role("button", name=verb, exact=True).click()
     page.keyboard.press("Enter")
+
+
+def entered(console: Console, place: str, role: str = "viewer", **options: Any) -> Page:
+    """A page of a new user, at a place whose heading has come."""
+    page = console.page(**options)
+    console.log_in(page, role, place)
+    page.locator(".page h1").wait_for()
+    return page
 
 
 def hold_time(page: Page) -> None:

@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browser.support import POLICIES, Console, link
 from tests.browser.test_looks import readable
+from tests.harness.application import event
 from tests.harness.policy_bodies import policy_body, where
 from tests.harness.running_service import Served
 
@@ -176,14 +177,12 @@ def test_calls_that_came_later_are_not_told_as_those_before(console: Console) ->
         console.post("tool.called", call, run="run-1", agent="clerk")
     approval = console.hold(run="run-1")
     later = [
-        {
-            "eventId": f"later-{number}",
-            "runId": "run-1",
-            "agentId": "clerk",
-            "timestamp": "2026-01-31T09:30:00Z",
-            "eventType": "tool.called",
-            "metadata": {"toolCallId": f"later-{number}", "toolName": "harmless", "inputPayload": {}},
-        }
+        event(
+            f"later-{number}",
+            "tool.called",
+            "2026-01-31T09:30:00Z",
+            {"agentId": "clerk", "toolCallId": f"later-{number}", "toolName": "harmless"},
+        )
         for number in range(1_000)
     ]
     page = console.reviewer(approval)

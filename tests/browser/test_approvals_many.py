@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -11,6 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser.support import POLICIES, Console, decide, hold_time, line_to, link, row
 from tests.browser.test_approvals import expect_agents, pane
 from tests.browser.test_looks import readable
+from tests.harness.application import event
 from tests.harness.policy_bodies import on_tool
 from tests.harness.running_service import Served
 
@@ -315,23 +317,18 @@ def test_the_reviewer_s_link_finds_its_row_in_a_group(console: Console) -> None:
     assert page.url.endswith(link(linked))
 
 
+def paying(number: int) -> dict[str, Any]:
+    payload = {"amount": number + 1}
+    return {"toolCallId": f"many-{number}", "toolName": "payments.send", "inputPayload": payload}
+
+
 def hold_many(console: Console, count: int) -> None:
     """By several keys, since one may not keep so many waiting."""
     for start in range(0, count, 600):
         key = {"X-API-Key": console.service.key()["key"]}
+        whose = {"runId": f"run-{start}", "agentId": f"agent-{start}"}
         events = [
-            {
-                "eventId": f"many-{number}",
-                "runId": f"run-{start}",
-                "agentId": f"agent-{start}",
-                "timestamp": "2026-01-31T09:30:00Z",
-                "eventType": "tool.called",
-                "metadata": {
-                    "toolCallId": f"many-{number}",
-                    "toolName": "payments.send",
-                    "inputPayload": {"amount": number + 1},
-                },
-            }
+            event(f"many-{number}", "tool.called", "2026-01-31T09:30:00Z", whose | paying(number))
             for number in range(start, min(start + 600, count))
         ]
         answer = console.service.call(key, "POST", "/v1/events/batch", {"events": events})

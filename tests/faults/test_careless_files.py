@@ -18,6 +18,7 @@ import pytest
 from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
 from tests.harness import forked
+from tests.harness.application import event
 from tests.harness.nodes import CLEAN, KEY, Process, serve
 
 AGENT = {"X-API-Key": KEY}
@@ -25,18 +26,9 @@ TIME = len("2026-01-31 09:30:00,000 ")
 """Characters of the time at the start of a log line."""
 
 
-def event(number: int) -> dict[str, object]:
-    return {
-        "eventId": f"e-{number}",
-        "runId": f"r-{number}",
-        "agentId": "a-1",
-        "timestamp": "2026-01-31T09:30:00Z",
-        "eventType": "custom.note",
-    }
-
-
 def send(http: httpx.Client, number: int) -> int:
-    return http.post("/v1/events", headers=AGENT, json=event(number)).status_code
+    note = event(number, "custom.note", "2026-01-31T09:30:00Z", {"runId": f"run-{number}"})
+    return http.post("/v1/events", headers=AGENT, json=note).status_code
 
 
 def governance(folder: Path, *words: str, text: str = "") -> subprocess.CompletedProcess[str]:
@@ -45,7 +37,9 @@ def governance(folder: Path, *words: str, text: str = "") -> subprocess.Complete
 
 def events_of(database: Path) -> set[int]:
     with sqlite3.connect(database) as outside:
-        found = {int(name[2:]) for (name,) in outside.execute("SELECT event_id FROM events")}
+        found = {
+            int(name.removeprefix("event-")) for (name,) in outside.execute("SELECT event_id FROM events")
+        }
         assert outside.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     outside.close()
     return found

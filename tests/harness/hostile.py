@@ -18,20 +18,14 @@ import pytest
 
 from api.http.route import Route
 from api.server.routes import ROUTES
-from tests.harness.application import PASSWORD, Service
+from tests.harness.application import PASSWORD, Service, event
 from tests.harness.places import SHIPPED
 from tests.harness.policy_bodies import on_tool
 from tests.harness.raw_requests import Answer, Headers, send
 
 POLICY = on_tool("No wires", "block", "wire")
-EVENT = {
-    "eventId": "event-1",
-    "runId": "run-1",
-    "agentId": "mailer",
-    "timestamp": "2026-01-31T09:30:00Z",
-    "eventType": "tool.called",
-    "metadata": {"toolCallId": "call-1", "toolName": "wire", "inputPayload": {"amount": 1}},
-}
+CALL = {"toolCallId": "call-1", "toolName": "wire", "inputPayload": {"amount": 1}}
+EVENT = event(1, "tool.called", "2026-01-31T09:30:00Z", CALL)
 EVALUATION = {
     "subject": {"type": "agent", "id": "mailer"},
     "action": {"name": "wire", "properties": {"amount": 1}},

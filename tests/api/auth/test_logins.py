@@ -14,7 +14,7 @@ import pytest
 
 from api.auth import login_draw, passwords
 from api.store import accounts, expiry, login_limits
-from tests.harness.application import PASSWORD
+from tests.harness.application import PASSWORD, event
 from tests.harness.postgres import postgres, postgres_url  # noqa: F401
 from tests.harness.running_service import Served, bearer
 
@@ -211,14 +211,8 @@ def test_events_go_on_while_many_log_in(dear_passwords: None, fresh: Served) -> 
     for thread in threads:
         thread.start()
     for number in range(20):
-        event = {
-            "eventId": f"e{number}",
-            "runId": "r",
-            "agentId": "a",
-            "timestamp": "2026-01-01T00:00:00Z",
-            "eventType": "custom.ping",
-        }
-        answer = fresh.call("agent", "POST", "/v1/events", event)
+        ping = event(number, "custom.ping", "2026-01-01T00:00:00Z", {})
+        answer = fresh.call("agent", "POST", "/v1/events", ping)
         assert answer.status_code == 200
     took = time.perf_counter() - started
     for thread in threads:

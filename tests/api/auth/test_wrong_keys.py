@@ -12,17 +12,11 @@ from api.database.connection import Database
 from api.database.transaction import Transaction
 from api.http.problems import ApiError
 from api.store import accounts
-from tests.harness.application import Service
+from tests.harness.application import Service, event
 from tests.harness.running_service import Served
 from tests.harness.sql_archive import in_transaction
 
-EVENT = {
-    "eventId": "e-1",
-    "runId": "r-1",
-    "agentId": "a-1",
-    "timestamp": "2026-01-01T00:00:00Z",
-    "eventType": "custom.ping",
-}
+EVENT = event(1, "custom.ping", "2026-01-01T00:00:00Z", {})
 
 
 def ask(service: Served, key: str, address: str = "192.0.2.1", path: str = "/v1/runs") -> Any:

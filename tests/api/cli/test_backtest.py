@@ -10,7 +10,7 @@ import pytest
 
 from api import bootstrap
 from api.settings import load
-from tests.harness.application import NO_LAUNCHES
+from tests.harness.application import NO_LAUNCHES, event
 from tests.harness.command_line import WIRES, Shell
 from tests.harness.running_service import Served
 
@@ -23,19 +23,9 @@ def service(tmp_path: Path) -> Iterator[Served]:
 
 def record(service: Served, count: int) -> None:
     for number in range(count):
-        event = {
-            "eventId": f"e{number}",
-            "runId": "r1",
-            "agentId": "a1",
-            "timestamp": "2026-01-01T00:00:00Z",
-            "eventType": "tool.called",
-            "metadata": {
-                "toolCallId": f"t{number}",
-                "toolName": "wire",
-                "inputPayload": {"amount": 100 * number},
-            },
-        }
-        answer = service.http.post("/v1/events", json=event, headers=service.credentials["agent"])
+        fields = {"toolCallId": f"t{number}", "toolName": "wire", "inputPayload": {"amount": 100 * number}}
+        called = event(number, "tool.called", "2026-01-01T00:00:00Z", fields)
+        answer = service.http.post("/v1/events", json=called, headers=service.credentials["agent"])
         assert answer.status_code == 200, answer.text
 
 

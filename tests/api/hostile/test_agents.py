@@ -12,7 +12,7 @@ import pytest
 
 from api.server.routes import ROUTES
 from api.store import recorded_calls, runs
-from tests.harness.application import PASSWORD, Service
+from tests.harness.application import PASSWORD, Service, event
 from tests.harness.hostile import POLICY, SAMPLES, name_of
 from tests.harness.watching import alerts, look
 
@@ -22,14 +22,8 @@ BY_ID = [route for route in ROUTES if ":id" in route.path or ":deliveryId" in ro
 
 
 def payment(number: int, size: int = 1) -> dict[str, Any]:
-    return {
-        "eventId": f"event-{number}",
-        "runId": "run-1",
-        "agentId": "mailer",
-        "timestamp": "2026-01-31T09:30:00Z",
-        "eventType": "tool.called",
-        "metadata": {"toolCallId": f"call-{number}", "toolName": "wire", "inputPayload": {"x": "x" * size}},
-    }
+    call = {"toolCallId": f"call-{number}", "toolName": "wire", "inputPayload": {"x": "x" * size}}
+    return event(number, "tool.called", "2026-01-31T09:30:00Z", call)
 
 
 async def furnished(service: Service) -> dict[str, str]:

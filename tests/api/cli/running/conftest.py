@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.harness.application import event
 from tests.harness.command_line import run_command
 from tests.harness.places import SHIPPED
 from tests.harness.policy_bodies import on_tool, policy_body, where
@@ -84,15 +85,9 @@ class Operator:
         return str(self._called(number, payload)["toolCallStatus"])
 
     def _called(self, number: int, payload: dict[str, Any]) -> dict[str, Any]:
-        event = {
-            "eventId": f"event-{number}",
-            "runId": "run-1",
-            "agentId": "agent-1",
-            "timestamp": "2026-01-31T09:30:00Z",
-            "eventType": "tool.called",
-            "metadata": {"toolCallId": f"call-{number}", "toolName": "wire", "inputPayload": payload},
-        }
-        answer = self.service.call("agent", "POST", "/v1/events", event)
+        fields = {"agentId": "agent-1", "toolCallId": f"call-{number}", "toolName": "wire"}
+        called = event(number, "tool.called", "2026-01-31T09:30:00Z", fields | {"inputPayload": payload})
+        answer = self.service.call("agent", "POST", "/v1/events", called)
         assert answer.status_code == 200, answer.text
         found: dict[str, Any] = answer.json()
         return found
