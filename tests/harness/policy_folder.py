@@ -84,15 +84,24 @@ def messages(repository: Repository) -> list[str]:
     return [str(problem) for problem in repository.problems]
 
 
-def run_git(folder: Path, *arguments: str, author: str = "Gil <gil@acme.example>") -> None:
+def run_git(folder: Path, *arguments: str, author: str = "Gil <gil@acme.example>") -> str:
+    """What git prints."""
     name, _, email = author.rstrip(">").partition(" <")
     identity = {"GIT_AUTHOR_NAME": name, "GIT_AUTHOR_EMAIL": email}
     identity |= {"GIT_COMMITTER_NAME": name, "GIT_COMMITTER_EMAIL": email}
-    subprocess.run(
+    return subprocess.run(
         ["git", *arguments],
         cwd=folder,
         check=True,
         capture_output=True,
+        text=True,
         env=os.environ | identity,
         timeout=30,
-    )
+    ).stdout
+
+
+def commit_first(folder: Path, author: str = "Gil <gil@acme.example>") -> None:
+    """Begin to keep a folder in git, with all that is there."""
+    run_git(folder, "init", "-q")
+    run_git(folder, "add", ".")
+    run_git(folder, "commit", "-qm", "first", author=author)

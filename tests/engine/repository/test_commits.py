@@ -9,7 +9,7 @@ import pytest
 
 from engine.worktree import git
 from engine.worktree.commits import CommitQueue
-from tests.harness.policy_folder import ADMIN, Folder, document, run_git, told
+from tests.harness.policy_folder import ADMIN, Folder, commit_first, document, run_git, told
 
 
 def test_without_a_thread_a_commit_waits_for_the_next_change(
@@ -18,9 +18,7 @@ def test_without_a_thread_a_commit_waits_for_the_next_change(
     """As at the limit of `TasksMax=`, which starts neither git nor a thread that tries again."""
     for name in ("a", "b"):
         folder.write(f"policies/{name}.yaml", document(name))
-    run_git(folder.root.parent, "init", "-q")
-    run_git(folder.root.parent, "add", ".")
-    run_git(folder.root.parent, "commit", "-qm", "first")
+    commit_first(folder.root.parent)
     queue = CommitQueue(folder.root)
     repository = folder.started()
     with monkeypatch.context() as scarce:
@@ -43,9 +41,7 @@ def test_a_branch_whose_name_is_no_utf_8_is_committed_to(folder: Folder) -> None
     """It ended the next start."""
     folder.write("policies/a.yaml", document("a"))
     top = folder.root.parent
-    run_git(top, "init", "-q")
-    run_git(top, "add", ".")
-    run_git(top, "commit", "-qm", "first")
+    commit_first(top)
     run_git(top, "checkout", "-qb", "entw\udcfcrfe")
     folder.started().update("default", "a", {"name": "New"}, author=ADMIN)
     queue = CommitQueue(folder.root)
@@ -61,9 +57,7 @@ def test_a_file_of_a_submodule_is_committed_to_the_submodule(folder: Folder) -> 
     folder.write("policies/a.yaml", document("a"))
     folder.write("policies/team/b.yaml", document("b"))
     for top, author in ((team, "Hal <hal@acme.example>"), (folder.root.parent, "Gil <gil@acme.example>")):
-        run_git(top, "init", "-q")
-        run_git(top, "add", ".")
-        run_git(top, "commit", "-qm", "first", author=author)
+        commit_first(top, author)
     repository = folder.started(authors=git.authors, commit=git.commit_file)
     assert [told(repository, name)[0][2] for name in "ab"] == ["gil@acme.example", "hal@acme.example"]
     (team / "pay").mkdir()
@@ -105,14 +99,12 @@ def _no_process(*_: object) -> None:
 def test_a_change_that_git_is_told_to_overlook_waits_and_is_told_of(folder: Folder) -> None:
     """Git says that nothing is to be committed, where nothing was."""
     folder.write("policies/a.yaml", document("a"))
-    run_git(folder.root, "init", "-q")
-    run_git(folder.root, "add", ".")
-    run_git(folder.root, "commit", "-qm", "first")
+    commit_first(folder.root)
     run_git(folder.root, "update-index", "--assume-unchanged", "policies/a.yaml")
     folder.write("policies/a.yaml", document("a", name="New"))
     with pytest.raises(git.GitFailed, match="git update-index --no-assume-unchanged"):
         git.commit_file(folder.root, "policies/a.yaml", ADMIN, "policy a: version 2")
     run_git(folder.root, "update-index", "--no-assume-unchanged", "policies/a.yaml")
     git.commit_file(folder.root, "policies/a.yaml", ADMIN, "policy a: version 2")
-    shown = subprocess.run(["git", "show", "HEAD"], cwd=folder.root, capture_output=True, text=True).stdout
+    shown = run_git(folder.root, "show", "HEAD")
     assert "+name: New" in shown

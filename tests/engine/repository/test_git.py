@@ -13,15 +13,13 @@ import pytest
 
 from engine.worktree import commits, git
 from engine.worktree.commits import CommitQueue
-from tests.harness.policy_folder import ADMIN, BODY, Folder, document, run_git, told
+from tests.harness.policy_folder import ADMIN, BODY, Folder, commit_first, document, run_git, told
 
 
 def test_committed_files_are_of_their_author_others_of_file(folder: Folder) -> None:
     folder.write("policies/a.yaml", document("a"))
     folder.write("policies/b.yaml", document("b"))
-    run_git(folder.root.parent, "init", "-q")
-    run_git(folder.root.parent, "add", ".")
-    run_git(folder.root.parent, "commit", "-qm", "first")
+    commit_first(folder.root.parent)
     repository = folder.started(authors=git.authors)
     folder.write("policies/a.yaml", document("a", name="Two"))
     folder.write("policies/b.yaml", document("b", name="Two"))
@@ -37,17 +35,13 @@ def test_committed_files_are_of_their_author_others_of_file(folder: Folder) -> N
 def test_an_api_write_commits_just_its_file_as_the_caller(folder: Folder) -> None:
     folder.write("policies/a.yaml", document("a"))
     folder.write("policies/b.yaml", document("b"))
-    run_git(folder.root.parent, "init", "-q")
-    run_git(folder.root.parent, "add", ".")
-    run_git(folder.root.parent, "commit", "-qm", "first")
+    commit_first(folder.root.parent)
     repository = folder.started(commit=git.commit)
     folder.write("policies/b.yaml", document("b", name="Not yet"))
     repository.update("default", "a", {"name": "New"}, author=ADMIN)
     repository.create(BODY, author=ADMIN)
     repository.delete("default", "a", author=ADMIN)
-    log = subprocess.run(
-        ["git", "log", "--format=%ae %s", "--name-status"], cwd=folder.root, capture_output=True, text=True
-    ).stdout
+    log = run_git(folder.root, "log", "--format=%ae %s", "--name-status")
     lines = [line for line in log.splitlines() if line]
     assert lines[:6] == [
         f"{ADMIN} policy a: deleted",
@@ -57,18 +51,14 @@ def test_an_api_write_commits_just_its_file_as_the_caller(folder: Folder) -> Non
         f"{ADMIN} policy a: version 2",
         "M\tpolicies.d/policies/a.yaml",
     ]
-    status = subprocess.run(
-        ["git", "status", "--short"], cwd=folder.root, capture_output=True, text=True
-    ).stdout
+    status = run_git(folder.root, "status", "--short")
     assert status.split() == ["M", "policies/b.yaml"], "our own notes are not in the way of git"
 
 
 def test_a_file_that_git_has_is_committed_though_it_is_ignored(folder: Folder) -> None:
     """A new one is not, in one line without git's hints, and nothing stays staged."""
     folder.write("policies/a.yaml", document("a"))
-    run_git(folder.root.parent, "init", "-q")
-    run_git(folder.root.parent, "add", ".")
-    run_git(folder.root.parent, "commit", "-qm", "first")
+    commit_first(folder.root.parent)
     (folder.root.parent / ".gitignore").write_text("policies.d\n")
     repository = folder.started(commit=git.commit_file)
     repository.update("default", "a", {"name": "New"}, author=ADMIN)
@@ -76,11 +66,9 @@ def test_a_file_that_git_has_is_committed_though_it_is_ignored(folder: Folder) -
     with pytest.raises(git.GitFailed) as caught:
         git.commit_file(folder.root, "policies/new.yaml", ADMIN, "policy new: version 1")
     assert "ignored" in str(caught.value) and "hint:" not in str(caught.value)
-    status = subprocess.run(
-        ["git", "status", "--short"], cwd=folder.root.parent, capture_output=True, text=True
-    ).stdout
+    status = run_git(folder.root.parent, "status", "--short")
     assert status.split() == ["??", ".gitignore"]
-    shown = subprocess.run(["git", "show", "HEAD"], cwd=folder.root, capture_output=True, text=True).stdout
+    shown = run_git(folder.root, "show", "HEAD")
     assert "+name: New" in shown
 
 
@@ -92,9 +80,7 @@ def test_the_commit_of_a_moved_policy_takes_its_old_place_away(
     """A commit that held it in both places would not load."""
     for name in ("a", "b"):
         folder.write(f"{place}/{name}.yaml", document(name))
-    run_git(folder.root.parent, "init", "-q")
-    run_git(folder.root.parent, "add", ".")
-    run_git(folder.root.parent, "commit", "-qm", "first")
+    commit_first(folder.root.parent)
     repository = folder.started(commit=git.commit)
     (folder.root / place / "pay").mkdir()
     (folder.root / place / "b.yaml").unlink()
@@ -104,9 +90,7 @@ def test_the_commit_of_a_moved_policy_takes_its_old_place_away(
         (folder.root / place / "a.yaml").rename(folder.root / place / "pay/a.yaml")
     repository.apply_files()
     repository.update(owner, "a", {"name": "New"}, author=ADMIN)
-    names = subprocess.run(
-        ["git", "ls-tree", "-r", "--name-only", "HEAD"], cwd=folder.root, capture_output=True, text=True
-    ).stdout
+    names = run_git(folder.root, "ls-tree", "-r", "--name-only", "HEAD")
     assert names.split() == [f"{place}/b.yaml", f"{place}/pay/a.yaml"], "and only its own"
 
 
@@ -118,9 +102,7 @@ def test_what_git_does_not_commit_is_logged_with_the_reason(
     repository = folder.started(commit=git.commit)
     repository.update("default", "a", {"name": "Two"}, author=ADMIN)
     assert "did not commit `policies/a.yaml`: the folder is in no git work tree" in caplog.text
-    run_git(folder.root.parent, "init", "-q")
-    run_git(folder.root.parent, "add", ".")
-    run_git(folder.root.parent, "commit", "-qm", "first")
+    commit_first(folder.root.parent)
     lock = folder.root.parent / ".git/index.lock"
     lock.touch()
     caplog.clear()
@@ -138,9 +120,7 @@ def test_what_git_does_not_commit_is_logged_with_the_reason(
 
 def test_a_commit_waits_a_moment_for_others_who_use_git(folder: Folder) -> None:
     folder.write("policies/a.yaml", document("a"))
-    run_git(folder.root.parent, "init", "-q")
-    run_git(folder.root.parent, "add", ".")
-    run_git(folder.root.parent, "commit", "-qm", "first")
+    commit_first(folder.root.parent)
     repository = folder.started(commit=git.commit)
     lock = folder.root.parent / ".git/index.lock"
     lock.touch()
@@ -148,8 +128,8 @@ def test_a_commit_waits_a_moment_for_others_who_use_git(folder: Folder) -> None:
     timer.start()
     repository.update("default", "a", {"name": "Two"}, author=ADMIN)
     timer.join()
-    said = subprocess.run(["git", "log", "--format=%s"], cwd=folder.root, capture_output=True, text=True)
-    assert said.stdout.split("\n")[0] == "policy a: version 2"
+    said = run_git(folder.root, "log", "--format=%s")
+    assert said.split("\n")[0] == "policy a: version 2"
 
 
 def test_a_git_that_waits_for_somebody_leaves_no_lock(
@@ -192,22 +172,17 @@ def test_a_git_lock_is_seen(folder: Folder) -> None:
 
 
 def history(folder: Folder) -> list[str]:
-    said = subprocess.run(["git", "log", "--format=%ae %s"], cwd=folder.root, capture_output=True, text=True)
-    return said.stdout.splitlines()
+    return run_git(folder.root, "log", "--format=%ae %s").splitlines()
 
 
 def dirty(folder: Folder) -> str:
-    return subprocess.run(
-        ["git", "status", "--short"], cwd=folder.root, capture_output=True, text=True
-    ).stdout
+    return run_git(folder.root, "status", "--short")
 
 
 def committed(folder: Folder, count: int) -> None:
     for number in range(count):
         folder.write(f"policies/p{number}.yaml", document(f"p{number}"))
-    run_git(folder.root.parent, "init", "-q")
-    run_git(folder.root.parent, "add", ".")
-    run_git(folder.root.parent, "commit", "-qm", "first")
+    commit_first(folder.root.parent)
 
 
 def diverged(folder: Folder) -> None:
