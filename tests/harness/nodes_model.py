@@ -31,7 +31,10 @@ AT_WORK = 8
 LIMIT = 60 if LONG else 12
 LIMITED = "limited"
 MEANS = {"block": "blocked", "require_approval": "awaiting_approval", "warn": "allowed", "gone": "allowed"}
-POLICIES = [on_tool(f"On tool {number}", "block", f"tool-{number}") for number in range(TOOLS)]
+POLICIES = [
+    on_tool(f"On tool {number}", "block", f"tool-{number}", policyId=f"on-tool-{number}")
+    for number in range(TOOLS)
+]
 LIMITS = on_tool(
     "Limit", "block", LIMITED, rateLimit={"limit": LIMIT, "windowSeconds": 86_400, "per": ["toolName"]}
 )
