@@ -24,6 +24,7 @@ from api.cli.terminal import (
     Subparsers,
     add_format,
     filled,
+    print_json,
     say_error,
     show,
 )
@@ -110,6 +111,15 @@ def show_page(
     show(rows, columns, arguments.format)
     if total > len(rows):  # so that nobody takes a part for the whole
         say_error(f"these are {len(rows):,} of {total:,}; --limit {total} shows all")
+    return 0
+
+
+def show_one(
+    arguments: argparse.Namespace, path: str, print_for_people: Callable[[dict[str, Any]], object]
+) -> int:
+    """One thing that the service has, as JSON or as it is printed for people."""
+    found = running(arguments).get(path)
+    (print_json if arguments.format == "json" else print_for_people)(found)
     return 0
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from api.cli.api_client import add_limit, add_running_action, path_of, running, show_page
+from api.cli.api_client import add_limit, add_running_action, path_of, running, show_one, show_page
 from api.cli.spelling import spelled
-from api.cli.terminal import Subparsers, print_json, tell
+from api.cli.terminal import Subparsers, tell
 
 STATUSES = ("open", "acknowledged", "all")
 SEVERITIES = ("low", "medium", "high", "critical")
@@ -50,23 +50,18 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    alert = running(arguments).get(path_of("alerts", arguments.alert_id))
-    if arguments.format == "json":
-        print_json(alert)
-        return 0
+    return show_one(arguments, path_of("alerts", arguments.alert_id), _print)
+
+
+def _print(alert: dict[str, Any]) -> None:
     print(spelled(f"{alert['severity']}, {alert['status']}: {alert['summary']}"))
     if alert["message"]:
         print(spelled(alert["message"]))
-    _print_members(alert)
-    for audit_id in alert["evidence"]:
-        print(spelled(f"  evidence: {audit_id} (GET /v1/audit/{audit_id})", ""))
-    return 0
-
-
-def _print_members(alert: dict[str, Any]) -> None:
     for name in _SHOWN:
         if alert[name] is not None:
             print(spelled(f"  {name}: {alert[name]}", ""))
+    for audit_id in alert["evidence"]:
+        print(spelled(f"  evidence: {audit_id} (GET /v1/audit/{audit_id})", ""))
 
 
 def _acknowledge(arguments: argparse.Namespace) -> int:

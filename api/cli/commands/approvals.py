@@ -18,6 +18,7 @@ from api.cli.api_client import (
     add_running_action,
     path_of,
     running,
+    show_one,
     show_page,
 )
 from api.cli.spelling import json_text, remarks, spelled
@@ -116,12 +117,7 @@ def _sentence(approval: dict[str, Any]) -> str:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    approval = running(arguments).get(path_of("approvals", arguments.approval_id))
-    if arguments.format == "json":
-        print_json(approval)
-    else:
-        _print(approval)
-    return 0
+    return show_one(arguments, path_of("approvals", arguments.approval_id), _print)
 
 
 def _print(approval: dict[str, Any], output: TextIO | None = None) -> None:

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-from api.cli.api_client import add_limit, add_running_action, path_of, running, show_page
+from api.cli.api_client import add_limit, add_running_action, path_of, running, show_one, show_page
 from api.cli.spelling import json_text, remarks, spelled
-from api.cli.terminal import Subparsers, add_yes, confirm, print_json, tell
+from api.cli.terminal import Subparsers, add_yes, confirm, tell
 
 STATUSES = ("pending", "applied", "rejected", "expired", "stale", "failed", "all")
 COLUMNS = {
@@ -46,12 +46,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    change = running(arguments).get(path_of("changes", arguments.change_id))
-    if arguments.format == "json":
-        print_json(change)
-    else:
-        _print(change)
-    return 0
+    return show_one(arguments, path_of("changes", arguments.change_id), _print)
 
 
 def _print(change: dict[str, Any], output: TextIO | None = None) -> None:

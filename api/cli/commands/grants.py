@@ -8,9 +8,9 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from api.cli.api_client import add_count, add_limit, add_running_action, path_of, running, show_page
+from api.cli.api_client import add_count, add_limit, add_running_action, path_of, running, show_one, show_page
 from api.cli.spelling import spelled
-from api.cli.terminal import Subparsers, add_yes, confirm, filled, print_json, tell
+from api.cli.terminal import Subparsers, add_yes, confirm, filled, tell
 
 COLUMNS = {
     "grantId": "GRANT",
@@ -94,12 +94,7 @@ def _used(grant: dict[str, Any]) -> str:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    grant = running(arguments).get(path_of("grants", arguments.grant_id))
-    if arguments.format == "json":
-        print_json(grant)
-    else:
-        _print(grant)
-    return 0
+    return show_one(arguments, path_of("grants", arguments.grant_id), _print)
 
 
 def _print(grant: dict[str, Any]) -> None:
