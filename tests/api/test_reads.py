@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -35,51 +35,50 @@ async def serving(tmp_path: Path) -> AsyncIterator[Service]:
         yield service
 
 
-async def test_reads_of_a_key_hold_up_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    go = threading.Event()
-    find = runs.find_run
+def slowed(
+    monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str, threads: str = ""
+) -> threading.Event:
+    """What lets a function go on in threads of this name."""
+    go, function = threading.Event(), getattr(module, name)
 
     def slowly(*arguments: Any) -> Any:
-        if threading.current_thread().name.startswith("reads"):
-            go.wait(10)
-        return find(*arguments)
+        if threading.current_thread().name.startswith(threads):
+            go.wait(60)
+        return function(*arguments)
 
-    monkeypatch.setattr(runs, "find_run", slowly)
-    async with serving(tmp_path) as service:
-        held = [asyncio.create_task(service.call("agent", "GET", "/v1/runs/r")) for _ in range(40)]
-        await asyncio.sleep(0.1)
-        try:
-            answer = await service.call("admin", "POST", "/v1/halt", {"agentId": "q"})
-            assert answer.is_success
-            for who, path in (("viewer", "/v1/runs/r"), ("second agent", "/v1/runs")):
-                assert (await service.call(who, "GET", path)).status_code == 200
-            assert not any(task.done() for task in held)
-        finally:
-            go.set()
-        assert {answer.status_code for answer in await asyncio.gather(*held)} == {200}
+    monkeypatch.setattr(module, name, slowly)
+    return go
+
+
+@contextlib.asynccontextmanager
+async def held(service: Service, who: str, paths: list[str], *go: threading.Event) -> AsyncIterator[None]:
+    """Requests that are answered only when nothing else is asked any more."""
+    tasks = [asyncio.create_task(service.call(who, "GET", path)) for path in paths]
+    await asyncio.sleep(0.1)
+    try:
+        yield
+        assert not any(task.done() for task in tasks)
+    finally:
+        for each in go:
+            each.set()
+    assert {answer.status_code for answer in await asyncio.gather(*tasks)} == {200}
+
+
+async def test_reads_of_a_key_hold_up_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go = slowed(monkeypatch, runs, "find_run", "reads")
+    async with serving(tmp_path) as service, held(service, "agent", ["/v1/runs/r"] * 40, go):
+        answer = await service.call("admin", "POST", "/v1/halt", {"agentId": "q"})
+        assert answer.is_success
+        for who, path in (("viewer", "/v1/runs/r"), ("second agent", "/v1/runs")):
+            assert (await service.call(who, "GET", path)).status_code == 200
 
 
 async def test_reads_of_a_person_hold_up_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    go = threading.Event()
-    find = runs.find_run
-
-    def slowly(*arguments: Any) -> Any:
-        if threading.current_thread().name.startswith("people"):
-            go.wait(60)
-        return find(*arguments)
-
-    monkeypatch.setattr(runs, "find_run", slowly)
-    async with serving(tmp_path) as service:
-        held = [asyncio.create_task(service.call("viewer", "GET", "/v1/runs/r")) for _ in range(40)]
-        await asyncio.sleep(0.1)
-        try:
-            for who, path in (("viewer", "/v1/me"), ("admin", "/v1/runs"), ("agent", "/v1/runs/r")):
-                assert (await service.call(who, "GET", path)).status_code == 200
-            assert (await service.call("nobody", "GET", "/health")).status_code == 200
-            assert not any(task.done() for task in held)
-        finally:
-            go.set()
-        assert {answer.status_code for answer in await asyncio.gather(*held)} == {200}
+    go = slowed(monkeypatch, runs, "find_run", "people")
+    async with serving(tmp_path) as service, held(service, "viewer", ["/v1/runs/r"] * 40, go):
+        for who, path in (("viewer", "/v1/me"), ("admin", "/v1/runs"), ("agent", "/v1/runs/r")):
+            assert (await service.call(who, "GET", path)).status_code == 200
+        assert (await service.call("nobody", "GET", "/health")).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -92,55 +91,24 @@ async def test_reads_of_a_person_hold_up_nobody_else(tmp_path: Path, monkeypatch
 async def test_lists_that_one_person_asks_for_at_once_hold_up_nobody_elses(
     who: str, path: str, module: ModuleType, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go = threading.Event()
-    function = getattr(module, name)
-
-    def slowly(*arguments: Any) -> Any:
-        go.wait(10)
-        return function(*arguments)
-
-    monkeypatch.setattr(module, name, slowly)
-    async with serving(tmp_path) as service:
-        held = [asyncio.create_task(service.call(who, "GET", path)) for _ in range(40)]
-        await asyncio.sleep(0.1)
-        try:
-            for other in ("/v1/approvals", "/v1/alerts", "/v1/runs", "/v1/halts"):
-                assert (await service.call("reviewer", "GET", other)).status_code == 200
-            assert not any(task.done() for task in held)
-        finally:
-            go.set()
-        assert {answer.status_code for answer in await asyncio.gather(*held)} == {200}
+    go = slowed(monkeypatch, module, name)
+    async with serving(tmp_path) as service, held(service, who, [path] * 40, go):
+        for other in ("/v1/approvals", "/v1/alerts", "/v1/runs", "/v1/halts"):
+            assert (await service.call("reviewer", "GET", other)).status_code == 200
 
 
 async def test_lists_of_people_hold_up_neither_logins_nor_health(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go = threading.Event()
-    listed, verified = accounts.list_users, verification.verify
-
-    def slowly(function: Callable[..., Any]) -> Callable[..., Any]:
-        def wait(*arguments: Any) -> Any:
-            go.wait(60)
-            return function(*arguments)
-
-        return wait
-
-    monkeypatch.setattr(accounts, "list_users", slowly(listed))
-    monkeypatch.setattr(verification, "verify", slowly(verified))
-    async with serving(tmp_path) as service:
-        asked = ["/v1/users"] * 20 + ["/v1/audit/verify"] * 8
-        held = [asyncio.create_task(service.call("admin", "GET", path)) for path in asked]
-        await asyncio.sleep(0.1)
-        try:
-            assert (await service.call("nobody", "GET", "/health")).status_code == 200
-            assert (await service.call("nobody", "GET", "/health/ready")).status_code == 200
-            assert (await service.call("viewer", "GET", "/v1/me")).status_code == 200
-            login = {"email": PEOPLE["viewer"][1], "password": PASSWORD}
-            assert (await service.call("nobody", "POST", "/auth/login", login)).status_code == 200
-            assert not any(task.done() for task in held)
-        finally:
-            go.set()
-        assert {answer.status_code for answer in await asyncio.gather(*held)} == {200}
+    listed = slowed(monkeypatch, accounts, "list_users")
+    verified = slowed(monkeypatch, verification, "verify")
+    asked = ["/v1/users"] * 20 + ["/v1/audit/verify"] * 8
+    async with serving(tmp_path) as service, held(service, "admin", asked, listed, verified):
+        assert (await service.call("nobody", "GET", "/health")).status_code == 200
+        assert (await service.call("nobody", "GET", "/health/ready")).status_code == 200
+        assert (await service.call("viewer", "GET", "/v1/me")).status_code == 200
+        login = {"email": PEOPLE["viewer"][1], "password": PASSWORD}
+        assert (await service.call("nobody", "POST", "/auth/login", login)).status_code == 200
 
 
 async def test_a_change_that_many_wait_for_is_read_once(

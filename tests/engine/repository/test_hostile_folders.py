@@ -101,22 +101,10 @@ def test_a_huge_file(folder: Folder) -> None:
     )
 
 
-def test_a_name_with_a_line_break(folder: Folder) -> None:
-    unlike(
-        folder,
-        "policies/b\nc.yaml",
-        Path.touch,
-        "policies/b\\nc.yaml: the name of a file or folder has unprintable characters; rename it",
-    )
-
-
-def test_a_name_that_is_no_text(folder: Folder) -> None:
-    unlike(
-        folder,
-        os.fsdecode(b"policies/\xff.yaml"),
-        Path.touch,
-        "policies/\\xff.yaml: the name of a file or folder has unprintable characters; rename it",
-    )
+@pytest.mark.parametrize(("name", "shown"), [(b"b\nc", "b\\nc"), (b"\xff", "\\xff")])
+def test_a_name_with_a_line_break_or_that_is_no_text(folder: Folder, name: bytes, shown: str) -> None:
+    told = f"policies/{shown}.yaml: the name of a file or folder has unprintable characters; rename it"
+    unlike(folder, f"policies/{os.fsdecode(name)}.yaml", Path.touch, told)
 
 
 def test_a_name_that_is_no_text_keeps_no_start_and_no_other_file_back_for_ever(folder: Folder) -> None:
