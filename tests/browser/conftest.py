@@ -23,7 +23,9 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def console(browser: Browser, tmp_path: Path) -> Iterator[Console]:
-    """A service with agents and reviewers; whatever a page complained of fails the test."""
-    with Served(tmp_path, POLICIES) as service, Console(service, browser) as console:
+def console(browser: Browser, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Console]:
+    """A service with agents and reviewers; whatever a page complained of fails the test. Policies are files
+    that can be changed where the tests of a module are `LIVE`."""
+    live = getattr(request.module, "LIVE", False)
+    with Served(tmp_path, POLICIES, live=live) as service, Console(service, browser) as console:
         yield console

@@ -29,6 +29,7 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, Playwrig
 from tests.harness.application import PASSWORD, event
 from tests.harness.policy_bodies import on_tool, policy_body, where
 from tests.harness.running_service import Served
+from tests.harness.waiting import until
 
 ARGUMENTS = [
     "--no-sandbox",
@@ -170,10 +171,7 @@ class Console:
 
     def until(self, true: Callable[[], bool]) -> None:
         """Waits for the service rather than for a page."""
-        deadline = time.monotonic() + PATIENCE / 1000
-        while not true():
-            assert time.monotonic() < deadline, "it did not happen"
-            time.sleep(0.05)
+        until(true, PATIENCE / 1000)
 
     def page(self, address: str | None = None, **options: Any) -> Page:
         """A page of a browser of its own, not logged in, that watches itself."""

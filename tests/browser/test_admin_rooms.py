@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from tests.browser.support import Console
+from tests.browser.support import Console, entered
 from tests.browser.test_looks import readable
 from tests.harness.application import PASSWORD
 
 pytestmark = pytest.mark.browser
 
 
-def entered(console: Console, place: str, role: str = "admin") -> Page:
-    page = console.page()
-    console.log_in(page, role, place)
-    page.locator(".page h1").wait_for()
-    return page
-
-
 def test_the_record_is_searched_read_and_verified(console: Console) -> None:
     console.hold(agent="clerk", run="run-1")
-    page = entered(console, "/audit?decision=awaiting_approval")
+    page = entered(console, "/audit?decision=awaiting_approval", "admin")
     records = page.get_by_role("list", name="Records").get_by_role("listitem")
     expect(records).to_have_count(1)
     expect(records).to_contain_text("payments.send")
@@ -45,14 +38,14 @@ def test_a_broken_log_is_told(console: Console) -> None:
     console.service.write(
         lambda transaction: transaction.store.change("DELETE FROM audit WHERE sequence = 2", ())
     )
-    page = entered(console, "/audit")
+    page = entered(console, "/audit", "admin")
     page.get_by_role("button", name="Verify the log").click()
     expect(page.locator(".verified .problem")).to_contain_text("The log is broken")
 
 
 def test_a_webhook_is_added_tried_changed_and_deleted(console: Console) -> None:
     console.expect_trouble("Failed to load resource")
-    page = entered(console, "/webhooks")
+    page = entered(console, "/webhooks", "admin")
     page.get_by_role("button", name="Add a webhook").click()
     dialog = page.get_by_role("dialog", name="Add a webhook")
     dialog.get_by_label("Address").fill("http://127.0.0.1/hook")
@@ -80,7 +73,7 @@ def test_a_webhook_is_added_tried_changed_and_deleted(console: Console) -> None:
 
 def test_somebody_is_added_and_their_role_is_changed(console: Console) -> None:
     console.expect_trouble("Failed to load resource")
-    page = entered(console, "/people")
+    page = entered(console, "/people", "admin")
     page.get_by_role("button", name="Add somebody").click()
     dialog = page.get_by_role("dialog", name="Add somebody")
     dialog.get_by_label("E-mail").fill("nina@example.com")
@@ -102,7 +95,7 @@ def test_somebody_is_added_and_their_role_is_changed(console: Console) -> None:
 
 
 def test_a_key_is_made_shown_once_and_revoked(console: Console) -> None:
-    page = entered(console, "/people")
+    page = entered(console, "/people", "admin")
     page.get_by_role("button", name="Add a key").click()
     dialog = page.get_by_role("dialog", name="Add a key")
     dialog.get_by_label("Name").fill("billing")
@@ -131,7 +124,7 @@ def test_whom_a_dialog_is_about_stands_in_it(console: Console) -> None:
     console.service.call("admin", "POST", "/v1/api-keys", {"name": "billing"})
     nina = {"email": "nina@example.com", "password": PASSWORD, "role": "viewer"}
     console.service.call("admin", "POST", "/v1/users", nina)
-    page = entered(console, "/people")
+    page = entered(console, "/people", "admin")
     for name, title, whom in (
         ("People", "Role", "nina@example.com"),
         ("People", "Password", "nina@example.com"),

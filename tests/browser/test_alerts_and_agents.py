@@ -13,8 +13,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from api.notifications.texts import compose
-from tests.browser.support import POLICIES, Console
-from tests.browser.test_admin_rooms import entered
+from tests.browser.support import POLICIES, Console, entered
 from tests.browser.test_looks import readable
 from tests.harness.application import write_files
 from tests.harness.policy_bodies import on_tool
@@ -144,7 +143,7 @@ def test_the_agent_whose_page_it_is_is_halted_and_no_other(console: Console, nam
 def test_an_agent_is_found_read_and_halted(console: Console) -> None:
     console.hold(agent="clerk")
     refused_twice(console)
-    page = entered(console, "/agents")
+    page = entered(console, "/agents", "admin")
     agents = page.get_by_role("list", name="Agents").get_by_role("listitem")
     expect(agents).to_have_count(2)
     readable(page)
@@ -171,7 +170,7 @@ def test_an_agent_is_found_read_and_halted(console: Console) -> None:
 
 def test_a_busy_agent_does_not_take_the_button_that_halts_it_away(console: Console) -> None:
     refused_twice(console)
-    page = entered(console, "/agents/mailer")
+    page = entered(console, "/agents/mailer", "admin")
     halt = page.get_by_role("button", name="Halt this agent…")
     halt.focus()
     console.hold(agent="mailer", run="run-of-mailer")

@@ -8,12 +8,11 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.support import Console
+from tests.browser.support import Console, entered
 from tests.browser.test_looks import readable
-from tests.browser.test_policies import console, entered
 
-__all__ = ["console"]
 pytestmark = pytest.mark.browser
+LIVE = True
 
 
 def test_a_change_waits_for_the_other_admin_who_sees_what_it_does(console: Console) -> None:

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.browser.support import POLICIES, Console
-from tests.browser.test_admin_rooms import entered
+from tests.browser.support import Console, entered
 from tests.browser.test_alerts_and_agents import watch
 from tests.browser.test_looks import readable
-from tests.harness.running_service import Served
 
 pytestmark = pytest.mark.browser
+LIVE = True
 
 SECRET = "https://hooks.example.com/T0/very-secret"
 READS = {"readOnlyHint": True}
 HIDDEN = "Reads a file.\u200b<img src=x onerror=alert(1)>"
-
-
-@pytest.fixture
-def console(browser: Browser, tmp_path: Path) -> Iterator[Console]:
-    """With policy files that the service may change."""
-    with Served(tmp_path, POLICIES, live=True) as service, Console(service, browser) as console:
-        yield console
 
 
 def propose(console: Console, second: str = "0" * 64, *more: str) -> None:
@@ -45,7 +34,7 @@ def look_again(page: Page) -> None:
 
 def test_a_channel_is_added_tried_changed_and_removed(console: Console) -> None:
     console.expect_trouble("Failed to load resource")
-    page = entered(console, "/channels")
+    page = entered(console, "/channels", "admin")
     page.get_by_role("button", name="Add a channel").click()
     dialog = page.get_by_role("dialog", name="Add a channel")
     dialog.get_by_label("Name", exact=True).fill("on-call")
@@ -80,7 +69,7 @@ def test_a_channel_is_added_tried_changed_and_removed(console: Console) -> None:
 
 def test_a_channel_of_mail_says_what_is_wrong_at_its_field(console: Console) -> None:
     console.expect_trouble("Failed to load resource")
-    page = entered(console, "/channels")
+    page = entered(console, "/channels", "admin")
     page.get_by_role("button", name="Add a channel").click()
     dialog = page.get_by_role("dialog", name="Add a channel")
     dialog.get_by_label("Name", exact=True).fill("mail")
@@ -97,7 +86,7 @@ def test_a_channel_of_mail_says_what_is_wrong_at_its_field(console: Console) -> 
 
 def test_proposed_tools_are_admitted_and_a_change_is_seen(console: Console) -> None:
     propose(console)
-    page = entered(console, "/tools")
+    page = entered(console, "/tools", "admin")
     proposals = page.get_by_role("list", name="Proposed tools").get_by_role("link")
     expect(proposals).to_contain_text("2 new")
     readable(page)
@@ -130,7 +119,7 @@ def test_proposed_tools_are_admitted_and_a_change_is_seen(console: Console) -> N
 
 def test_what_an_admin_has_chosen_outlasts_what_is_proposed_meanwhile(console: Console) -> None:
     propose(console)
-    page = entered(console, "/tools")
+    page = entered(console, "/tools", "admin")
     page.get_by_role("list", name="Proposed tools").get_by_role("link").click()
     read_file, drop_all, added = (
         page.get_by_role("checkbox", name=name) for name in ("read_file", "drop_all", "added")
@@ -166,7 +155,7 @@ def test_what_agents_called_and_nobody_declared_is_seen_and_declared(console: Co
         call = {"toolCallId": f"call-{number}", "toolName": tool, "inputPayload": {}}
         console.post("tool.called", call, run="run-1", agent="clerk")
     watch(console)
-    viewer, page = entered(console, "/tools", "viewer"), entered(console, "/tools")
+    viewer, page = entered(console, "/tools", "viewer"), entered(console, "/tools", "admin")
     for each in (viewer, page):
         tools = each.get_by_role("list", name="Undeclared tools").get_by_role("listitem")
         expect(tools).to_have_count(3)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.support import Console, hold_time
+from tests.browser.support import Console, entered, hold_time
 from tests.harness.policy_bodies import on_tool, policy_body, where
 from tests.harness.running_service import Served
 
@@ -34,13 +34,6 @@ def granted(console: Console, calls: int, number: int = 0) -> str:
 
 def grants(page: Page) -> Any:
     return page.get_by_role("list", name="Grants").get_by_role("listitem")
-
-
-def entered(console: Console, role: str) -> Page:
-    page = console.page()
-    console.log_in(page, role, "/grants")
-    page.locator(".page h1").wait_for()
-    return page
 
 
 def test_the_same_call_is_allowed_again_by_keyboard(console: Console) -> None:
@@ -97,7 +90,7 @@ def test_a_grant_that_was_not_made_is_not_told(console: Console) -> None:
 
 def test_a_grant_is_revoked_and_another_ends_by_its_time(console: Console) -> None:
     grant_id = granted(console, 9)
-    viewer, reviewer = entered(console, "viewer"), entered(console, "reviewer")
+    viewer, reviewer = entered(console, "/grants", "viewer"), entered(console, "/grants", "reviewer")
     for page in (viewer, reviewer):
         expect(grants(page).first).to_contain_text("9 of 9 calls left")
         expect(grants(page).first).to_contain_text("each month")

@@ -12,8 +12,7 @@ from playwright.sync_api import Browser, expect
 from api.health.heartbeat import Heartbeat
 from api.health.history import Point, slot_of
 from api.metrics import LATENCY_BOUNDS
-from tests.browser.support import POLICIES, Console
-from tests.browser.test_admin_rooms import entered
+from tests.browser.support import POLICIES, Console, entered
 from tests.browser.test_looks import readable
 from tests.harness.running_service import Served
 

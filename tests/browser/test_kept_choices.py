@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from api.store.notifications import channels
 from api.store.webhooks import EVENTS
-from tests.browser.support import POLICIES, Console
-from tests.browser.test_admin_rooms import entered
-from tests.harness.running_service import Served
+from tests.browser.support import Console, entered
 
 pytestmark = pytest.mark.browser
+LIVE = True
 
 SETTINGS = "/v1/organisation/settings"
 ON_CALL = {"type": "slack", "events": sorted(channels.EVENTS), "secret": "chat"}
-
-
-@pytest.fixture
-def console(browser: Browser, tmp_path: Path) -> Iterator[Console]:
-    """With policy files that the service may change."""
-    with Served(tmp_path, POLICIES, live=True) as service, Console(service, browser) as console:
-        yield console
 
 
 def webhook(console: Console, **body: Any) -> str:
@@ -42,7 +32,7 @@ def save(page: Page) -> None:
 
 def test_a_webhook_stays_told_of_all_that_it_was(console: Console) -> None:
     place = webhook(console, description="for the pager")
-    page = entered(console, place)
+    page = entered(console, place, "admin")
     page.get_by_role("button", name="Change").click()
     page.get_by_role("dialog").get_by_label("Description").fill("")
     # Somebody else moves the receiver meanwhile.
@@ -56,7 +46,7 @@ def test_a_webhook_stays_told_of_all_that_it_was(console: Console) -> None:
 
 
 def test_a_webhook_can_be_told_of_alerts(console: Console) -> None:
-    page = entered(console, webhook(console, events=["run.failed"]))
+    page = entered(console, webhook(console, events=["run.failed"]), "admin")
     page.get_by_role("button", name="Change").click()
     page.get_by_role("dialog").get_by_label("alert.raised").check()
     save(page)
@@ -75,7 +65,7 @@ def store(console: Console, **wanted: Any) -> None:
 
 def test_a_channel_stays_told_of_all_that_it_was(console: Console) -> None:
     store(console, **{"on-call": ON_CALL})
-    page = entered(console, "/channels/on-call")
+    page = entered(console, "/channels/on-call", "admin")
     page.get_by_role("button", name="Change").click()
     page.get_by_role("dialog").get_by_label("tool.blocked").uncheck()
     save(page)
@@ -86,7 +76,7 @@ def test_a_channel_stays_told_of_all_that_it_was(console: Console) -> None:
 def test_a_channel_that_others_changed_meanwhile_is_not_undone(console: Console) -> None:
     console.expect_trouble("Failed to load resource")
     store(console, **{"on-call": ON_CALL})
-    page = entered(console, "/channels/on-call")
+    page = entered(console, "/channels/on-call", "admin")
     page.get_by_role("button", name="Change").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("tool.blocked").uncheck()
@@ -107,7 +97,7 @@ def test_a_new_channel_replaces_no_other_one(console: Console, name: str, told: 
     store(console, **{"on-call": ON_CALL})
     secret = {"name": "chat", "value": "https://hooks.example/theirs"}
     before = console.service.call("admin", "POST", "/v1/notifications/secrets", secret).json()
-    page = entered(console, "/channels")
+    page = entered(console, "/channels", "admin")
     page.get_by_role("button", name="Add a channel").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Name", exact=True).fill(name)

@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import expect
 
-from tests.browser.support import POLICIES, Console
+from tests.browser.support import Console, entered
 from tests.browser.test_looks import readable
-from tests.harness.running_service import Served
 
 pytestmark = pytest.mark.browser
+LIVE = True
 
 SOON = 10_000
 MARKUP = "<img src=x onerror=alert(1)>\u202e"
 PATH = "/v1/policies/hold-payments"
-
-
-@pytest.fixture
-def console(browser: Browser, tmp_path: Path) -> Iterator[Console]:
-    """A service whose policies are files that can be changed."""
-    with Served(tmp_path, POLICIES, live=True) as service, Console(service, browser) as console:
-        yield console
-
-
-def entered(console: Console, place: str, role: str = "viewer", **options: Any) -> Page:
-    page = console.page(**options)
-    console.log_in(page, role, place)
-    page.locator(".page h1").wait_for()
-    return page
 
 
 def change(console: Console, **members: Any) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.support import Console
+from tests.browser.support import Console, entered
 from tests.browser.test_looks import readable
-from tests.browser.test_policies import MARKUP, PATH, SOON, change, console, entered
+from tests.browser.test_policies import MARKUP, PATH, SOON, change
 
-__all__ = ["console"]
 pytestmark = pytest.mark.browser
+LIVE = True
 
 
 def editing(console: Console, **options: Any) -> Page:

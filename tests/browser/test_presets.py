@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.support import Console
+from tests.browser.support import Console, entered
 from tests.browser.test_looks import readable
-from tests.browser.test_policies import MARKUP, SOON, console, entered
+from tests.browser.test_policies import MARKUP, SOON
 from tests.harness.application import write_files
 
-__all__ = ["console"]
 pytestmark = pytest.mark.browser
+LIVE = True
 
 BULK: dict[str, Any] = {
     "apiVersion": "governance/v1",

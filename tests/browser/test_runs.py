@@ -5,22 +5,15 @@ from __future__ import annotations
 import json
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from api.store import runs as stored_runs
-from tests.browser.support import Console
+from tests.browser.support import Console, entered
 
 pytestmark = pytest.mark.browser
 
 SOON = 10_000
 MARKUP = "<img src=x onerror=alert(1)>\u202e"
-
-
-def entered(console: Console, place: str, role: str = "viewer") -> Page:
-    page = console.page()
-    console.log_in(page, role, place)
-    page.locator(".page h1").wait_for()
-    return page
 
 
 def test_a_viewer_sees_what_agents_do_as_they_do_it(console: Console) -> None:
