@@ -27,6 +27,7 @@ from governance_client import ClientSettings, Governance
 
 from tests.faults.ledger import POLICIES
 from tests.harness.nodes import CLEAN, KEY, Node, nodes
+from tests.harness.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -154,10 +155,7 @@ def test_an_open_agent_loses_nothing_that_ran(tmp_path: Path) -> None:
         agents.kill_all()
         with Governance(ClientSettings.from_env(agents.settings)) as last:
             last.core.journal("agent-1")
-            deadline = time.monotonic() + PATIENCE
-            while list(agents.journal.glob("*.jsonl")):
-                assert time.monotonic() < deadline, f"{list(agents.journal.iterdir())} stay"
-                time.sleep(0.05)
+            until(lambda: not list(agents.journal.glob("*.jsonl")), PATIENCE, "journals stay")
         statuses, offline = recorded(node)
         lines = agents.lines
     ran = [line for line in lines if line["status"] == "allowed"]

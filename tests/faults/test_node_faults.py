@@ -16,6 +16,7 @@ from tests.faults.node_faults import GOES_ON, LEASE, Scene, audit_verify, scene,
 from tests.harness.cluster import DEADLINE
 from tests.harness.effort import LONG
 from tests.harness.postgres import Postgres
+from tests.harness.waiting import until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
@@ -96,10 +97,7 @@ def test_connections_are_closed_reset_and_refused(play: Scene, _: int) -> None:
 def test_connections_are_ended_by_the_database(play: Scene, _: int) -> None:
     with play.under_load() as load:
         for _again in range(6):
-            deadline = time.monotonic() + DEADLINE
-            while not play.connections():  # none has come back yet
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+            until(play.connections, DEADLINE)  # or none has come back yet
             time.sleep(play.chance.uniform(0, 0.5))
         load.must_go_on(GOES_ON, DEADLINE)
 

@@ -6,8 +6,6 @@ import os
 import pty
 import signal
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -15,6 +13,7 @@ import pytest
 
 from tests.harness.application import PASSWORD
 from tests.harness.nodes import CLEAN, KEY, Anew, called, free_port, serve
+from tests.harness.waiting import until
 
 SETTINGS = {"GOVERNANCE_API_KEY": KEY, "GOVERNANCE_ADMIN_PASSWORD": PASSWORD}
 ASKED = "the policy files are read anew, as asked"
@@ -27,13 +26,6 @@ enabled: true
 matchConditions:
   - {field: toolName, operator: equals, value: pay}
 """
-
-
-def until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

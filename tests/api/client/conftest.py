@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,6 +12,7 @@ from governance_client import AsyncGovernance, ClientSettings, Governance, ToolD
 
 from tests.harness.policy_bodies import on_tool, policy_body, where
 from tests.harness.running_service import Served
+from tests.harness.waiting import until
 
 POLICIES = [
     on_tool("No deleting", "block", "delete"),
@@ -95,15 +95,6 @@ def _waiting(service: Served) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = service.call(
         "reviewer", "GET", "/v1/approvals?status=pending&limit=1000"
     ).json()
-    return found
-
-
-def until(probe: Callable[[], Any], seconds: float = 60) -> Any:
-    """What the probe finds, once it finds something."""
-    deadline = time.monotonic() + seconds
-    while not (found := probe()):
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.02)
     return found
 
 

@@ -20,11 +20,12 @@ import governance_client
 import pytest
 from governance_client import AsyncGovernance, Governance, run_memory
 
-from tests.api.client.conftest import Ask, Told, pending, until
+from tests.api.client.conftest import Ask, Told, pending
 from tests.harness.gate import Gate
 from tests.harness.nodes import CLEAN
 from tests.harness.receiver import Answer, Received, Receiver
 from tests.harness.running_service import Served
+from tests.harness.waiting import until
 
 
 @pytest.fixture

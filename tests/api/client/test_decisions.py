@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from governance_client import AgentRun, AsyncGovernance, ClientSettings, Governance, Refused, ToolDecision
 
-from tests.api.client.conftest import Ask, Told, all_pending, pending, run_of, until
+from tests.api.client.conftest import Ask, Told, all_pending, pending, run_of
 from tests.harness.running_service import Served
+from tests.harness.waiting import until
 
 
 def test_an_allowed_call(ask: Ask, told: Told) -> None:

@@ -12,11 +12,12 @@ import pytest
 from governance_client import AsyncGovernance, Governance
 
 from tests.api.client import stub
-from tests.api.client.conftest import Told, run_of, until
+from tests.api.client.conftest import Told, run_of
 from tests.harness.gate import Gate
 from tests.harness.nodes import CLEAN
 from tests.harness.receiver import Answer, Received, Receiver
 from tests.harness.running_service import Served
+from tests.harness.waiting import until
 
 
 def test_a_run_from_start_to_end(told: Told, service: Served) -> None:

@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from governance_client import AsyncGovernance, Governance, ToolDecision
 from governance_client.exchange import ClientResponse, Pause
 
-from tests.api.client.conftest import Told, pending, until
+from tests.api.client.conftest import Told, pending
 from tests.harness.running_service import Served
+from tests.harness.waiting import until
 
 AGENTS = 200
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -15,6 +14,7 @@ from api.ingestion.turns import LARGE
 from tests.api.hostile.test_connections import CREDENTIALS, connected
 from tests.api.hostile.test_wire import HOST, LOGIN, refused
 from tests.harness.running_service import Served
+from tests.harness.waiting import until
 
 SIZE = 2 * LARGE
 
@@ -31,13 +31,6 @@ def begun(service: Served, path: bytes, credential: bytes, size: int) -> socket.
     head = b"POST " + path + b" HTTP/1.1\r\n" + HOST + b"Content-Type: application/json\r\n" + credential
     wire.sendall(head + b"\r\nContent-Length: %d\r\n\r\n" % size + b" " * (size - 1))
     return wire
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("framed", ["length", "chunks"])

@@ -6,7 +6,6 @@ import contextlib
 import subprocess
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from engine.worktree import commits, git
 from engine.worktree.commits import CommitQueue
 from tests.harness.policy_folder import ADMIN, BODY, Folder, commit_first, document, run_git, told
+from tests.harness.waiting import until
 
 
 def test_committed_files_are_of_their_author_others_of_file(folder: Folder) -> None:
@@ -365,11 +365,3 @@ def test_a_commit_on_no_branch_is_told_of(folder: Folder, caplog: pytest.LogCapt
     run_git(folder.root, "checkout", "-q", "--detach")
     folder.started(commit=git.commit).update("default", "p0", {"name": "New"}, author=ADMIN)
     assert "no branch is checked out" in caplog.text
-
-
-def until(condition: Callable[[], bool]) -> None:
-    for _ in range(500):
-        if condition():
-            return
-        time.sleep(0.02)
-    raise AssertionError("it never came true")
