@@ -10,22 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from engine.analysis.findings import Level
 from engine.derived.tools import Tools, named, of_tool
 from engine.fields.words import WORD
 from engine.model import ToolDeclaration, ToolSet
+from schemas.lint_codes import TOOL_CODES, Level
 
-TOOL_CODES: Final[Mapping[str, tuple[Level, str]]] = {
-    "idle-name": (
-        "warning",
-        "a pattern of names decides nothing: no tool has such a name",
-    ),
-    "sets-disagree": ("warning", "another tool set says something else of the same names"),
-    "overruled-example": (
-        "warning",
-        "what an example of a tool set says is not so by all sets",
-    ),
-}
 _FILLER: Final = "zzq"
 """A word that no pattern has."""
 

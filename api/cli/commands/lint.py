@@ -26,6 +26,7 @@ from api.cli.report import (
     say,
 )
 from api.cli.terminal import FAILED, Subparsers
+from schemas.lint_codes import CODES, LEVELS, TOOL_CODES
 
 if TYPE_CHECKING:
     from engine.analysis.findings import Finding
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from engine.model import Policy
     from engine.repository.checkout import Checkout
 
-LEVELS: Final = ("error", "warning", "note")
 REPEATS: Final = 3
 """Findings of one code that people are shown one by one."""
 
@@ -42,41 +42,15 @@ BIND: Final = (
     "(`governance keys add NAME --agent ID`), or set GOVERNANCE_REQUIRE_BOUND_KEYS=on"
 )
 
-EPILOG = """\
+_CODES: Final = "\n".join(
+    f"  {code:<20} {level:<8} {meaning}"
+    for wanted in LEVELS
+    for code, (level, meaning) in {**CODES, **TOOL_CODES}.items()
+    if level == wanted
+)
+EPILOG = f"""\
 findings:
-  dead                 error    the conditions can never all hold
-  value-never          error    it asks a field for a value that the field never has
-  sequence-never       error    what it comes after can never happen before it
-  shadowed             warning  another policy decides every call that this one matches
-  contradictory        warning  it allows what another policy stops
-  duplicate            warning  another policy has the same conditions and the same effect
-  only-lists           warning  no single value satisfies all conditions on a field
-  one-evades           warning  of several recipients, hosts or paths one that it allows is enough to evade it
-  redundant-condition  warning  another condition of the policy implies it
-  missing-triggers     warning  a call without the field matches
-  unseen-characters    warning  a value holds what nobody sees, or typographic quotes
-  placeholder-left     warning  a value holds a placeholder that nobody has filled
-  text-for-json        warning  a value is a text where `true`, `false` or `null` is meant
-  literal-star         warning  it compares the name of a tool with a text that has a `*`
-  repeated             note     a long part stands twice in its conditions
-  no-examples          warning  nothing says what it is for, so a mistake in it goes unnoticed
-  approval-is-void     warning  `approval` says how calls are approved, and it holds none
-  needs-setting        warning  it is inactive, since a setting that it reads has no value
-  label-nobody-adds    warning  it asks for a label that no policy in force adds
-  label-loosens        warning  it holds less of a run that has a label, which its agent can give it
-  after-unknown        warning  it comes after a policy or tool that there is not
-  report-lacks         warning  it asks for what the outcome of a call has not
-  idle-name            warning  a pattern of names decides nothing: no tool has such a name
-  sets-disagree        warning  another tool set says something else of the same names
-  overruled-example    warning  what an example of a tool set says is not so by all sets
-  unindexed            note     every call has to be tested against it
-  one-sided            note     its examples only match, or only do not
-  missing-evades       note     a call that omits or renames the field does not match
-  allow-is-void        note     an `allow` loosens nothing
-  label-nobody-asks    note     it adds a label that no policy asks for
-  within-far           note     it looks further back than runs are long
-  disabled             note     it is switched off
-  not-compared         note     too many policies match its calls to compare it with each of them
+{_CODES}
 Documents that do not load are errors, each with its own code. A file that looks like a document and is not
 read, such as `hold.yaml.txt`, is the warning `not-read`.
 
@@ -188,7 +162,6 @@ def _tools(found: Checkout, folder: str) -> Iterator[Remark]:
 
 def _detectors(found: Checkout, folder: str) -> Iterator[Remark]:
     """Those that are switched off, and those whose examples do not say what they are for."""
-    from engine.analysis.findings import CODES
     from engine.detectors.examples import lacking
 
     for path, detector in found.detectors.items():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from api.cli.commands import lint as command
 from engine.analysis import implication, mutation, subsumption, witness
-from engine.analysis.findings import CODES, Finding
+from engine.analysis.findings import Finding
 from engine.analysis.lint import lint
 from engine.conditions.compiled import compile_condition
 from engine.conditions.operators import OPERATORS
@@ -36,6 +36,7 @@ from engine.model import (
     RateLimit,
     ToolCall,
 )
+from schemas.lint_codes import CODES
 from tests.engine.fields.test_required_literals import patterns
 from tests.harness import case_files, places
 from tests.harness.effort import examples

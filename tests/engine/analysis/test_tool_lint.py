@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from api.cli.commands import lint as command
-from engine.analysis.tool_lint import TOOL_CODES, RankedToolSet, lint_tools
+from engine.analysis.tool_lint import RankedToolSet, lint_tools
 from engine.model import ToolDeclaration, ToolSet
+from schemas.lint_codes import TOOL_CODES
 
 SEND = {"kind": "mail", "effect": "send"}
 READ = {"kind": "files", "effect": "read"}
