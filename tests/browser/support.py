@@ -121,9 +121,7 @@ class Console:
         number = next(self._numbers)
         fields = {"runId": run, "agentId": agent, "metadata": metadata}
         told = event(number, event_type, "2026-01-31T09:30:00Z", fields)
-        answer = self.service.call("agent", "POST", "/v1/events", told)
-        assert answer.status_code == 200, answer.text
-        found: dict[str, Any] = answer.json()
+        found: dict[str, Any] = self.service.answered("agent", "POST", "/v1/events", told)
         return found
 
     def hold(
@@ -155,13 +153,12 @@ class Console:
 
     def resolve(self, approval_id: str, verb: str, reason: str | None, role: str = "admin") -> None:
         """Somebody else decides, over HTTP."""
-        answer = self.service.call(
+        self.service.answered(
             role,
             "POST",
             f"/v1/approvals/{approval_id}/{verb}",
             {"reason": reason} if reason else {},
         )
-        assert answer.status_code == 200, answer.text
 
     def approval(self, approval_id: str) -> dict[str, Any]:
         """As the service has it now; a key stays good when sessions end."""

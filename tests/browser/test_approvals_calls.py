@@ -55,10 +55,9 @@ HOLD = (
 def console(browser: Browser, tmp_path: Path) -> Iterator[Console]:
     """As everywhere, with tools that are declared."""
     with Served(tmp_path, POLICIES + HOLD, live=True) as service:
-        answer = service.call(
-            "admin", "POST", "/v1/tools", {"name": "T", "toolSetId": "t", "tools": list(TOOLS)}
+        service.answered(
+            "admin", "POST", "/v1/tools", {"name": "T", "toolSetId": "t", "tools": list(TOOLS)}, status=201
         )
-        assert answer.status_code == 201, answer.text
         with Console(service, browser) as console:
             yield console
 
@@ -190,8 +189,7 @@ def test_calls_that_came_later_are_not_told_as_those_before(console: Console) ->
     expect(story.get_by_role("listitem")).to_have_count(2)
     told = "1 call before these", "They are further back.", "They are further back."
     for part, words in zip((later[:998], later[998:999], later[999:]), told, strict=True):
-        answer = console.service.call("agent", "POST", "/v1/events/batch", {"events": part})
-        assert answer.status_code == 200, answer.text
+        console.service.answered("agent", "POST", "/v1/events/batch", {"events": part})
         page.reload()
         expect(page.get_by_text(words)).to_be_visible()
         expect(page.get_by_text("harmless")).to_have_count(0)

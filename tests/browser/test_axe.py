@@ -85,8 +85,7 @@ def furnished(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Ite
         settings = {"settings": {"notifications": {"on-call": channel}}}
         assert service.call("admin", "PUT", "/v1/organisation/settings", settings).status_code == 200
         tools = [{"name": "read", "definition": "0" * 64}]
-        proposed = service.call("agent", "POST", "/v1/tool-proposals", {"server": "files", "tools": tools})
-        assert proposed.status_code == 200
+        service.answered("agent", "POST", "/v1/tool-proposals", {"server": "files", "tools": tools})
         yield console
 
 

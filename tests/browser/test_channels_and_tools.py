@@ -23,8 +23,7 @@ def propose(console: Console, second: str = "0" * 64, *more: str) -> None:
         {"name": "read_file", "definition": "1" * 64, "description": HIDDEN, "annotations": READS},
         {"name": "drop_all", "definition": second, "annotations": {"destructiveHint": True}},
     ]
-    answer = console.service.call("agent", "POST", "/v1/tool-proposals", {"server": "files", "tools": tools})
-    assert answer.status_code == 200, answer.text
+    console.service.answered("agent", "POST", "/v1/tool-proposals", {"server": "files", "tools": tools})
 
 
 def look_again(page: Page) -> None:

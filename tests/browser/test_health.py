@@ -93,8 +93,7 @@ def test_how_many_policies_wait_for_a_setting_is_said_in_words(browser: Browser,
         def needing(name: str) -> None:
             field = {"field": "inputPayload.to", "operator": "matches", "value": "@{{companyDomains}}$"}
             body = {"name": name, "action": "block", "enabled": True, "matchConditions": [field]}
-            answer = service.call("admin", "POST", "/v1/policies", body)
-            assert answer.status_code == 201, answer.text
+            service.answered("admin", "POST", "/v1/policies", body, status=201)
 
         needing("One")
         page = console.page()

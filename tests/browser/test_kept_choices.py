@@ -20,9 +20,8 @@ ON_CALL = {"type": "slack", "events": sorted(channels.EVENTS), "secret": "chat"}
 
 def webhook(console: Console, **body: Any) -> str:
     told = {"url": "https://hooks.example/in", "events": sorted(EVENTS)} | body
-    made = console.service.call("admin", "POST", "/v1/webhooks", told)
-    assert made.status_code == 201, made.text
-    return f"/webhooks/{made.json()['webhookId']}"
+    made = console.service.answered("admin", "POST", "/v1/webhooks", told, status=201)
+    return f"/webhooks/{made['webhookId']}"
 
 
 def save(page: Page) -> None:
@@ -59,8 +58,7 @@ def stored(console: Console) -> dict[str, Any]:
 
 
 def store(console: Console, **wanted: Any) -> None:
-    put = console.service.call("admin", "PUT", SETTINGS, {"settings": {"notifications": wanted}})
-    assert put.status_code == 200, put.text
+    console.service.answered("admin", "PUT", SETTINGS, {"settings": {"notifications": wanted}})
 
 
 def test_a_channel_stays_told_of_all_that_it_was(console: Console) -> None:

@@ -176,8 +176,7 @@ def test_a_pack_is_activated_with_parameters_and_settings(console: Console) -> N
     expect(page.get_by_role("list", name="Active already").get_by_role("listitem")).to_have_count(2)
     assert policy(console, "bulk")["presetParameters"] == {"most": 7}
     assert "missingSettings" not in policy(console, "outside")
-    off = console.service.call("admin", "PATCH", "/v1/policies/bulk", {"enabled": False})
-    assert off.status_code == 200
+    console.service.answered("admin", "PATCH", "/v1/policies/bulk", {"enabled": False})
     rests = page.get_by_role("list", name="Made, but not in force").get_by_role("listitem")
     expect(rests).to_contain_text("Not in force")
     expect(page.get_by_text("1 of 2 active")).to_be_visible()
@@ -199,8 +198,7 @@ def test_all_settings_of_the_organisation_have_a_page(console: Console) -> None:
 
 
 def test_a_policy_follows_its_preset_when_an_admin_says_so(console: Console) -> None:
-    answer = console.service.call("admin", "POST", "/v1/policy-presets/bulk/activate", {})
-    assert answer.status_code == 201, answer.text
+    console.service.answered("admin", "POST", "/v1/policy-presets/bulk/activate", {}, status=201)
     console.service.call("admin", "PATCH", "/v1/policies/bulk", {"name": "Ours"})
     put(console, presets=[BULK | {"action": "require_approval", "name": "Newer name"}], packs=[])
     console.until(lambda: any(each["name"] == "Newer name" for each in presets(console)))

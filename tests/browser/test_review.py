@@ -41,9 +41,7 @@ def decide(page: Page, name: str) -> None:
 
 
 def approved(console: Console, role: str, approval: str) -> dict[str, object]:
-    answer = console.service.call(role, "POST", f"/v1/approvals/{approval}/approve", {})
-    assert answer.status_code == 200, answer.text
-    found: dict[str, object] = answer.json()
+    found: dict[str, object] = console.service.answered(role, "POST", f"/v1/approvals/{approval}/approve", {})
     return found
 
 

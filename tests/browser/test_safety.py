@@ -38,9 +38,8 @@ def post_raw(console: Console, payload: str) -> str:
         '"eventType":"tool.called","metadata":{"toolCallId":"raw","toolName":"payments.raw",'
         f'"inputPayload":{payload}}}}}'
     )
-    answer = console.service.call("agent", "POST", "/v1/events", raw=body)
-    assert answer.status_code == 200, answer.text
-    return str(answer.json()["approvalId"])
+    answer = console.service.answered("agent", "POST", "/v1/events", raw=body)
+    return str(answer["approvalId"])
 
 
 def test_markup_is_only_text(console: Console) -> None:

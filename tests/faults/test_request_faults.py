@@ -43,8 +43,9 @@ async def new_key(service: Service, name: str) -> str:
 
 
 async def new_policy(service: Service, name: str) -> str:
-    answer = await service.call("admin", "POST", "/v1/policies", {**WIRES, "policyId": name, "name": name})
-    assert answer.status_code == 201, answer.text
+    await service.answered(
+        "admin", "POST", "/v1/policies", {**WIRES, "policyId": name, "name": name}, status=201
+    )
     return name
 
 

@@ -299,6 +299,14 @@ class Service(Installation):
         """One request."""
         return await self.http.request(method, path, **self._request(who, body, raw, headers))
 
+    async def answered(
+        self, who: Who, method: str, path: str, *body: Any, status: int = 200, **told: Any
+    ) -> Any:
+        """The JSON of what is answered, with this status and no other."""
+        answer = await self.call(who, method, path, *body, **told)
+        assert answer.status_code == status, answer.text
+        return answer.json() if answer.content else None
+
     async def report(self, who: str, number: int | str, event_type: str, **fields: Any) -> httpx.Response:
         """POST one event; see `event`."""
         return await self.call(who, "POST", "/v1/events", event(number, event_type, self.clock.text, fields))

@@ -82,6 +82,12 @@ class Served(Installation):
         """One request."""
         return self.http.request(method, path, **self._request(who, body, raw, headers))
 
+    def answered(self, who: Who, method: str, path: str, *body: Any, status: int = 200, **told: Any) -> Any:
+        """The JSON of what is answered, with this status and no other."""
+        answer = self.call(who, method, path, *body, **told)
+        assert answer.status_code == status, answer.text
+        return answer.json() if answer.content else None
+
     @property
     def api_key(self) -> str:
         return self.credentials["agent"]["X-API-Key"]

@@ -331,8 +331,7 @@ async def test_a_clock_that_goes_back_is_no_sign_of_tampering(tmp_path: Path) ->
 
 async def test_a_policy_change_and_a_doubted_decision_leave_the_log_valid(tmp_path: Path) -> None:
     async with serving(tmp_path, live=True) as service:
-        changed_policy = await service.call("admin", "PATCH", "/v1/policies/no-wipes", {"action": "warn"})
-        assert changed_policy.status_code == 200
+        await service.answered("admin", "PATCH", "/v1/policies/no-wipes", {"action": "warn"})
         assert (await verified(service))["problems"] == []
         await changed(service, "UPDATE tool_calls SET status = 'allowed' WHERE tool_call_id = 'c-2'")
         again = await service.report("agent", 9, "tool.called", toolCallId="c-2", toolName="wipe")

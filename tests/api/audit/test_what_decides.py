@@ -35,10 +35,8 @@ REVISIONS = "the revisions of document `policy no-wipes`"
 async def _furnished(service: Service) -> None:
     for enabled in (False, True):
         body = {"enabled": enabled}
-        answer = await service.call("admin", "PATCH", "/v1/policies/no-wipes", body)
-        assert answer.status_code == 200, answer.text
-    answer = await service.call("admin", "PUT", "/v1/organisation", {"name": "Default", "userToken": RULE})
-    assert answer.status_code == 200, answer.text
+        await service.answered("admin", "PATCH", "/v1/policies/no-wipes", body)
+    await service.answered("admin", "PUT", "/v1/organisation", {"name": "Default", "userToken": RULE})
     pay = {"toolCallId": "c-1", "toolName": "pay", "inputPayload": {"amount": 9}}
     answer = await service.report("agent", 1, "tool.called", **pay)
     assert answer.json()["toolCallStatus"] == "awaiting_approval"
@@ -49,12 +47,10 @@ async def _furnished(service: Service) -> None:
     ).json()
     names = {"digest": told["digest"], "tools": [tool["name"] for tool in tools]}
     path = f"/v1/tool-proposals/{told['proposalId']}/admit"
-    answer = await service.call("admin", "POST", path, names)
-    assert answer.status_code == 200, answer.text
+    await service.answered("admin", "POST", path, names)
     answer = await service.call("admin", "PUT", "/v1/organisation/settings", SETTINGS)
     assert answer.status_code < 300, answer.text
-    answer = await service.call("admin", "PATCH", "/v1/policies/ask-first", {"enabled": False})
-    assert answer.status_code == 202, answer.text
+    await service.answered("admin", "PATCH", "/v1/policies/ask-first", {"enabled": False}, status=202)
     service.clock.advance(5)
     await service.report("agent", 2, "tool.called", toolCallId="c-2", toolName="look", inputPayload={})
     await signed(service)
@@ -151,8 +147,7 @@ async def test_what_comes_and_goes_by_files_is_as_the_log_says(tmp_path: Path) -
     async with Service(tmp_path, POLICIES, live=True) as service:
         answer = await service.call("admin", "DELETE", "/v1/policies/no-wipes")
         assert answer.status_code < 300
-        back = await service.call("admin", "POST", "/v1/policies/no-wipes/rollback", {"version": 1})
-        assert back.status_code == 200
+        await service.answered("admin", "POST", "/v1/policies/no-wipes/rollback", {"version": 1})
         folder = service.settings.policies_dir / "policies"
         (folder / "deep").mkdir()
         (folder / "no-wipes.yaml").rename(folder / "deep" / "no-wipes.yaml")
@@ -165,8 +160,7 @@ async def test_what_comes_and_goes_by_files_is_as_the_log_says(tmp_path: Path) -
                 break
         else:
             raise AssertionError(paths)
-        answer = await service.call("admin", "PATCH", "/v1/policies/no-wipes", {"enabled": False})
-        assert answer.status_code == 200, answer.text
+        await service.answered("admin", "PATCH", "/v1/policies/no-wipes", {"enabled": False})
         assert (await verified(service))["problems"] == []
 
 
@@ -176,8 +170,7 @@ async def test_tools_of_servers_with_blanks_in_their_names_are_not_mistaken(tmp_
             told = {"server": server, "tools": [{"name": tool, "definition": f"{number:064x}"}]}
             made = (await service.call("agent", "POST", "/v1/tool-proposals", told)).json()
             path = f"/v1/tool-proposals/{made['proposalId']}/admit"
-            answer = await service.call("admin", "POST", path, {"digest": made["digest"]})
-            assert answer.status_code == 200, answer.text
+            await service.answered("admin", "POST", path, {"digest": made["digest"]})
         assert (await verified(service))["problems"] == []
         await changed(service, "DELETE FROM tool_definitions WHERE server = 'git hub'")
         (found,) = (await verified(service))["problems"]

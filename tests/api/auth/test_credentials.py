@@ -157,8 +157,7 @@ def test_the_role_of_the_token_claims_nothing(service: Served) -> None:
     user = service.user("viewer")
     token = signed(claims(user, role="admin"))
     assert service.me(token).json()["role"] == "viewer"
-    answer = service.call(bearer(token), "GET", "/v1/users")
-    assert answer.status_code == 403
+    service.answered(bearer(token), "GET", "/v1/users", status=403)
 
 
 def test_a_token_of_another_user_table_row_cannot_be_made_from_a_key(service: Served) -> None:
@@ -328,7 +327,6 @@ def test_a_misshapen_login_is_422(service: Served, body: Any, pointer: str) -> N
 def test_passwords_are_unicode_and_one_spelling(service: Served) -> None:
     composed, decomposed = "pässwörd été 12", "pässwörd été 12"
     body = {"email": "ünï@exämple.com", "password": composed, "role": "viewer"}
-    answer = service.call("admin", "POST", "/v1/users", body)
-    assert answer.status_code == 201, answer.text
+    service.answered("admin", "POST", "/v1/users", body, status=201)
     assert service.log_in("ÜNÏ@EXÄMPLE.COM", decomposed, "192.0.2.40").status_code == 200
     assert service.log_in("ünï@exämple.com", composed, "192.0.2.40").status_code == 200

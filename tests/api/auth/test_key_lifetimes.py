@@ -18,9 +18,9 @@ START = 4_102_444_800.0
 
 
 async def made(service: Service, **members: Any) -> dict[str, Any]:
-    answer = await service.call("admin", "POST", "/v1/api-keys", {"name": "deployment", **members})
-    assert answer.status_code == 201, answer.text
-    found: dict[str, Any] = answer.json()
+    found: dict[str, Any] = await service.answered(
+        "admin", "POST", "/v1/api-keys", {"name": "deployment", **members}, status=201
+    )
     return found
 
 
@@ -55,9 +55,10 @@ async def test_a_key_is_right_again_when_the_clock_was_ahead_for_a_while(tmp_pat
 @pytest.mark.parametrize("text", ["2020-01-01T00:00:00Z", "tomorrow", "9999-99-99T00:00:00Z"])
 async def test_an_end_is_a_moment_to_come(tmp_path: Path, text: str) -> None:
     async with Service(tmp_path) as service:
-        answer = await service.call("admin", "POST", "/v1/api-keys", {"name": "x", "expiresAt": text})
-        assert answer.status_code == 422
-        assert [error["pointer"] for error in answer.json()["errors"]] == ["/expiresAt"]
+        answer = await service.answered(
+            "admin", "POST", "/v1/api-keys", {"name": "x", "expiresAt": text}, status=422
+        )
+        assert [error["pointer"] for error in answer["errors"]] == ["/expiresAt"]
 
 
 async def test_the_last_use_is_kept_to_the_minute(tmp_path: Path) -> None:
@@ -126,11 +127,9 @@ async def test_keys_whose_time_is_over_for_long_stand_in_nobodys_way(
         monkeypatch.setattr(accounts, "MOST_KEYS", keys)
         monkeypatch.setattr(accounts, "ENDED_SECONDS", 3_600.0)  # within the life of the admin's token
         service.clock.advance(60 + 3_600 - 1)
-        refused = await service.call("admin", "POST", "/v1/api-keys", {"name": "one more"})
-        assert refused.status_code == 409
+        await service.answered("admin", "POST", "/v1/api-keys", {"name": "one more"}, status=409)
         service.clock.advance(1)
         await made(service)
         shown, _ = await service.context.store.read(accounts.list_keys, "default")
         assert [key["keyId"] for key in shown if key["revokedAt"]] == [first["keyId"]] != [later["keyId"]]
-        refused = await service.call("admin", "POST", "/v1/api-keys", {"name": "one more"})
-        assert refused.status_code == 409
+        await service.answered("admin", "POST", "/v1/api-keys", {"name": "one more"}, status=409)

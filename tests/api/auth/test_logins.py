@@ -212,8 +212,7 @@ def test_events_go_on_while_many_log_in(dear_passwords: None, fresh: Served) -> 
         thread.start()
     for number in range(20):
         ping = event(number, "custom.ping", "2026-01-01T00:00:00Z", {})
-        answer = fresh.call("agent", "POST", "/v1/events", ping)
-        assert answer.status_code == 200
+        fresh.answered("agent", "POST", "/v1/events", ping)
     took = time.perf_counter() - started
     for thread in threads:
         thread.join()

@@ -49,11 +49,10 @@ def test_a_list_does_not_read_what_each_would_change(
     async def play() -> None:
         async with Service(tmp_path, live=True) as service:
             assert (await service.call("admin", "PUT", "/v1/organisation/settings", TWO)).is_success
-            asked = await service.call("admin", "POST", "/v1/policies", POLICY)
-            assert asked.status_code == 202, asked.text
+            asked = await service.answered("admin", "POST", "/v1/policies", POLICY, status=202)
             with caplog.at_level(logging.DEBUG, "peewee"):
                 (listed,) = (await service.call("second admin", "GET", "/v1/changes")).json()
-            assert listed["changeId"] == asked.json()["changeId"] and listed["status"] == "pending"
+            assert listed["changeId"] == asked["changeId"] and listed["status"] == "pending"
 
     asyncio.run(play())
     read = [str(record.msg) for record in caplog.records if "held_changes" in str(record.msg)]
@@ -71,8 +70,9 @@ async def test_a_change_that_was_left_while_it_was_applied_can_be_ended(tmp_path
         change = (await service.call("admin", "POST", "/v1/policies", POLICY)).json()["changeId"]
         path = f"/v1/changes/{change}"
         with mock.patch.object(changes, "_apply", full):
-            said = await service.call("second admin", "POST", f"{path}/resolve", {"decision": "approved"})
-            assert said.status_code == 503
+            await service.answered(
+                "second admin", "POST", f"{path}/resolve", {"decision": "approved"}, status=503
+            )
         early = await service.call("admin", "POST", f"{path}/resolve", {"decision": "rejected"})
         assert early.status_code == 409, "it may be under way"
         service.clock.advance(120)

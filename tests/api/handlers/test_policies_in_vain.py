@@ -15,9 +15,10 @@ async def test_a_policy_that_waits_for_what_is_gone_is_told_of(tmp_path: Path) -
     async with serving(tmp_path) as service:
 
         async def put(name: str, shape: dict[str, Any]) -> str:
-            answer = await service.call("admin", "POST", "/v1/policies", shape | {"name": name})
-            assert answer.status_code == 201, answer.text
-            return f"/v1/policies/{answer.json()['policyId']}"
+            answer = await service.answered(
+                "admin", "POST", "/v1/policies", shape | {"name": name}, status=201
+            )
+            return f"/v1/policies/{answer['policyId']}"
 
         async def told() -> dict[str, str]:
             answer = await service.call("nobody", "GET", "/health")

@@ -51,9 +51,9 @@ async def test_a_broken_file_is_a_conflict_and_stays_as_it_is(tmp_path: Path) ->
         file = service.settings.policies_dir / "policies" / "hold-payments.yaml"
         broken = file.read_text(encoding="utf-8").replace("require_approval", "requires_approval")
         file.write_text(broken, encoding="utf-8")
-        answer = await service.call("admin", "PATCH", "/v1/policies/hold-payments", {"enabled": False})
-        assert answer.status_code == 409
-        problem = answer.json()
+        problem = await service.answered(
+            "admin", "PATCH", "/v1/policies/hold-payments", {"enabled": False}, status=409
+        )
         assert problem["code"] == "policy_file_invalid"
         assert problem["errors"][0]["file"] == "policies/hold-payments.yaml"
         assert problem["errors"][0]["line"] > 0
@@ -77,10 +77,9 @@ async def test_an_edit_on_disk_counts_before_the_one_by_the_api(tmp_path: Path) 
         file.write_text(
             file.read_text(encoding="utf-8").replace("Hold payments", "Hold all payments"), "utf-8"
         )
-        answer = await service.call("admin", "PATCH", "/v1/policies/hold-payments", {"action": "block"})
-        assert answer.status_code == 200
-        assert answer.json()["name"] == "Hold all payments"
-        assert answer.json()["version"] == 3
+        answer = await service.answered("admin", "PATCH", "/v1/policies/hold-payments", {"action": "block"})
+        assert answer["name"] == "Hold all payments"
+        assert answer["version"] == 3
         history = (await service.call("viewer", "GET", "/v1/policies/hold-payments/versions")).json()
         assert [(entry["version"], entry["source"]) for entry in history["versions"]] == [
             (2, "file"),

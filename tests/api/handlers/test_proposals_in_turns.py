@@ -52,9 +52,7 @@ def test_large_proposals_take_turns_and_time(tmp_path: Path, monkeypatch: pytest
     async def play() -> None:
         async with Service(tmp_path, live=True) as service:
             for server, length in (("large", 1_000), ("large", 1_000), ("small", 1)):
-                answer = await service.call("agent", "POST", "/v1/tool-proposals", told(server, length))
-                assert answer.status_code == 200, answer.text
-                found = answer.json()
+                found = await service.answered("agent", "POST", "/v1/tool-proposals", told(server, length))
                 assert found["tools"][0] == {
                     **told(server, length)["tools"][0],
                     "state": "new",

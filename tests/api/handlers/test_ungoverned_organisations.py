@@ -35,6 +35,5 @@ async def test_health_names_them_since_policies_of_others_do_not_count(
         with monkeypatch.context() as few:
             few.setattr("api.policies.warnings.MOST_ERRORS", 0)
             assert await warnings() == [], "anybody may ask, and there may be thousands"
-        created = await service.call("other admin", "POST", "/v1/policies", HOLD)
-        assert created.status_code == 201, created.text
+        await service.answered("other admin", "POST", "/v1/policies", HOLD, status=201)
         assert await warnings() == []

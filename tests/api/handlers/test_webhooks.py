@@ -39,16 +39,16 @@ async def serving(folder: Path, policies: Any = (), **environment: str) -> Async
 
 
 async def registered(service: Service, **body: Any) -> dict[str, Any]:
-    answer = await service.call("admin", "POST", "/v1/webhooks", {**HOOK, **body})
-    assert answer.status_code == 201, answer.text
-    record: dict[str, Any] = answer.json()
+    record: dict[str, Any] = await service.answered(
+        "admin", "POST", "/v1/webhooks", {**HOOK, **body}, status=201
+    )
     return record
 
 
 async def deliveries(service: Service, webhook_id: str, query: str = "") -> list[dict[str, Any]]:
-    answer = await service.call("admin", "GET", f"/v1/webhooks/{webhook_id}/deliveries{query}")
-    assert answer.status_code == 200, answer.text
-    found: list[dict[str, Any]] = answer.json()
+    found: list[dict[str, Any]] = await service.answered(
+        "admin", "GET", f"/v1/webhooks/{webhook_id}/deliveries{query}"
+    )
     for record in found:
         conforms("bodies/delivery", record)
     return found
@@ -159,8 +159,7 @@ async def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
         body = {"url": "http://example.com/", "events": ["run.fialed", "tool.blocked", "nope"]}
         answer = await service.call("admin", "POST", "/v1/webhooks", body)
         assert [error["pointer"] for error in answer.json()["errors"]] == ["/url", "/events/0", "/events/2"]
-        unknown = await service.call("admin", "POST", "/v1/webhooks", HOOK | {"secret": "mine"})
-        assert unknown.status_code == 422
+        await service.answered("admin", "POST", "/v1/webhooks", HOOK | {"secret": "mine"}, status=422)
 
 
 async def test_webhooks_of_another_organisation_do_not_exist(tmp_path: Path) -> None:
@@ -261,8 +260,7 @@ async def test_a_test_event_is_delivered_and_can_be_sent_again(tmp_path: Path) -
             assert [attempt["responseStatus"] for attempt in record["attempts"]] == [200, 500, 200]
             assert {request.id for request in receiver.requests} == {delivery_id}
             assert len({request.body for request in receiver.requests}) == 1
-            missing = await service.call("admin", "POST", f"{path}/deliveries/dlv_0/redeliver")
-            assert missing.status_code == 404
+            await service.answered("admin", "POST", f"{path}/deliveries/dlv_0/redeliver", status=404)
 
 
 async def test_nothing_is_sent_to_a_disabled_webhook(tmp_path: Path) -> None:
@@ -296,8 +294,7 @@ async def test_a_day_of_events_sends_what_the_schemas_say(tmp_path: Path) -> Non
             path = f"/v1/approvals/{held['approvalId']}/approve"
             assert (await service.call("reviewer", "POST", path, {"reason": "fine"})).status_code == 200
             await report("tool.completed", toolCallId="1", outputPayload={})
-            halted = await service.call("admin", "POST", "/v1/halt", {"scope": "all", "reason": "enough"})
-            assert halted.status_code == 200, halted.text
+            await service.answered("admin", "POST", "/v1/halt", {"scope": "all", "reason": "enough"})
             await report("tool.called", toolCallId="4", toolName="read", inputPayload={})
             await report("run.completed")
             await service.report("agent", 101, "run.failed", runId="run-2")

@@ -88,8 +88,7 @@ class Agent:
         return str(held[number])
 
     def resolve(self, how: str, approval_id: str) -> None:
-        answer = self.service.call("reviewer", "POST", f"/v1/approvals/{approval_id}/{how}")
-        assert answer.status_code == 200, answer.text
+        self.service.answered("reviewer", "POST", f"/v1/approvals/{approval_id}/{how}")
 
     def meanwhile(self, job: Callable[[], None]) -> threading.Thread:
         """Do it as soon as the run waits for a person."""

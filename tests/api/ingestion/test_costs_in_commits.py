@@ -48,9 +48,7 @@ def call(number: int, run: str, tool: str, payload: Any, **more: Any) -> dict[st
 
 
 async def told(service: Service, body: dict[str, Any]) -> Any:
-    answer = await service.call("agent", "POST", "/v1/events", body)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    return await service.answered("agent", "POST", "/v1/events", body)
 
 
 def test_of_a_long_output_a_part_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -298,9 +298,8 @@ async def test_large_bodies_of_any_type_are_read_in_turn(tmp_path: Path) -> None
             for number, text in enumerate((wide, digits)):
                 body = event(number, "custom.a", "2026-01-31T09:30:00Z", {"x": 1})
                 raw = json.dumps(body).replace('"x": 1', f'"x": {text}')
-                answer = await service.call("agent", "POST", "/v1/events", raw=raw)
-                assert answer.status_code == 422, answer.text
-                assert answer.json()["errors"][0]["pointer"] == "/metadata"
+                answer = await service.answered("agent", "POST", "/v1/events", raw=raw, status=422)
+                assert answer["errors"][0]["pointer"] == "/metadata"
         assert where == {"turns-0"}
 
 

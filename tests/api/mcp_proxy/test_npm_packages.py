@@ -79,8 +79,7 @@ class NodeClient:
                 return found
             approval = re.search(r"approval (apr_\w+)", found["asked"])
             assert approval is not None
-            answer = self.service.call("reviewer", "POST", f"/v1/approvals/{approval[1]}/approve")
-            assert answer.status_code == 200
+            self.service.answered("reviewer", "POST", f"/v1/approvals/{approval[1]}/approve")
 
     def text(self, tool: str, **arguments: Any) -> str:
         found: str = self.ask({"name": tool, "arguments": arguments})["content"][0]["text"]

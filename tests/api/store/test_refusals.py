@@ -70,8 +70,7 @@ async def test_what_cannot_be_written_stays_counted(tmp_path: Path, monkeypatch:
         with monkeypatch.context() as patch:
             patch.setattr(service.context.writer, "write", fails)
             for _ in range(3):
-                refused = await service.call("viewer", "POST", "/v1/halt", {})
-                assert refused.status_code == 403
+                await service.answered("viewer", "POST", "/v1/halt", {}, status=403)
             service.clock.advance(60)
             await service.context.refusals.write_due()
         assert await noted(service) == []
@@ -83,8 +82,7 @@ async def test_no_record_shows_a_credential(tmp_path: Path) -> None:
     async with Service(tmp_path) as service:
         token = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJtYWxsb3J5In0.c2lnbmF0dXJl"
         headers = {**service.credentials["agent"], "Authorization": f"Bearer {token}"}
-        refused = await service.call("nobody", "POST", "/v1/halt", {}, headers=headers)
-        assert refused.status_code == 401
+        await service.answered("nobody", "POST", "/v1/halt", {}, headers=headers, status=401)
         await service.report("agent", 1, "custom.note", userToken=token)
         found = await noted(service)
         assert [each["details"]["kind"] for each in found] == ["unauthenticated", "user_token"]

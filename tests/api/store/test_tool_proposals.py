@@ -50,7 +50,6 @@ async def test_five_hundred_tools_are_admitted_at_once(tmp_path: Path) -> None:
     async with Service(tmp_path, live=True) as service:
         proposed = (await service.call("agent", "POST", "/v1/tool-proposals", body(1, 500))).json()
         address = f"/v1/tool-proposals/{proposed['proposalId']}/admit"
-        answer = await service.call("admin", "POST", address, {"digest": proposed["digest"]})
-        assert answer.status_code == 200, answer.text
-        assert answer.json()["counts"] == {"admitted": 500, "changed": 0, "new": 0}
-        assert len(answer.json()["toolSet"]["tools"][0]["names"]) == 500
+        answer = await service.answered("admin", "POST", address, {"digest": proposed["digest"]})
+        assert answer["counts"] == {"admitted": 500, "changed": 0, "new": 0}
+        assert len(answer["toolSet"]["tools"][0]["names"]) == 500

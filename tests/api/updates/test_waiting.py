@@ -61,8 +61,7 @@ async def test_a_person_whose_token_ended_gets_no_answer_to_a_wait(
         waiting = asyncio.create_task(service.call("reviewer", "GET", f"/v1/{what}/{name}?wait=240"))
         while not service.context.hub.busy.is_set():
             await asyncio.sleep(0.01)
-        changed = await service.call("admin", "PATCH", f"/v1/users/{user_id}", change)
-        assert changed.status_code == 200, changed.text
+        await service.answered("admin", "PATCH", f"/v1/users/{user_id}", change)
         answer = await asyncio.wait_for(waiting, 60)
         assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
 
@@ -295,9 +294,7 @@ async def test_health_without_a_database(tmp_path: Path, monkeypatch: pytest.Mon
 
         with monkeypatch.context() as patch:
             patch.setattr(service.context.store.peewee, "execute_sql", broken)
-            answer = await service.call("nobody", "GET", "/health")
-            assert answer.status_code == 503
-            body = answer.json()
+            body = await service.answered("nobody", "GET", "/health", status=503)
             assert (body["status"], body["database"]) == ("unavailable", "disconnected")
             assert (await service.call("nobody", "GET", "/health/ready")).status_code == 503
             assert (await service.call("nobody", "GET", "/health/live")).status_code == 200

@@ -216,8 +216,7 @@ async def test_what_follows_is_compared_with_what_was_carried(tmp_path: Path, da
             for each in approvals:
                 path = f"/v1/approvals/{each['approvalId']}/approve"
                 assert (await service.call("reviewer", "POST", path, {})).status_code == 200
-            changed_policy = await service.call("admin", "PATCH", "/v1/policies/no-wipes", {"action": "warn"})
-            assert changed_policy.status_code == 200
+            await service.answered("admin", "PATCH", "/v1/policies/no-wipes", {"action": "warn"})
             hooks = (await service.call("admin", "GET", "/v1/webhooks")).json()
             for hook in hooks:
                 await service.call("admin", "DELETE", f"/v1/webhooks/{hook['webhookId']}")

@@ -87,9 +87,7 @@ class Operator:
     def _called(self, number: int, payload: dict[str, Any]) -> dict[str, Any]:
         fields = {"agentId": "agent-1", "toolCallId": f"call-{number}", "toolName": "wire"}
         called = event(number, "tool.called", "2026-01-31T09:30:00Z", fields | {"inputPayload": payload})
-        answer = self.service.call("agent", "POST", "/v1/events", called)
-        assert answer.status_code == 200, answer.text
-        found: dict[str, Any] = answer.json()
+        found: dict[str, Any] = self.service.answered("agent", "POST", "/v1/events", called)
         return found
 
 

@@ -81,9 +81,7 @@ class Place:
         return [call for run in self.runs() for call in run["toolCalls"]]
 
     def _get(self, path: str) -> Any:
-        answer = self.service.call("admin", "GET", path)
-        assert answer.status_code == 200, answer.text
-        return answer.json()
+        return self.service.answered("admin", "GET", path)
 
 
 GARBAGE = (b"", b"null", b"[]", b'{"toolCallStatus": "allowed"}', b"<html>allowed</html>", b"{" * 5000)
