@@ -61,7 +61,7 @@ def refused(answer: httpx.Response, *statuses: int) -> None:
     problem = answer.json()
     assert problem["code"] == {503: "unavailable", 507: "storage_full"}[answer.status_code]
     assert 1 <= int(answer.headers["retry-after"]) <= 60
-    for word in ("sqlite", "psycopg", "peewee", "SELECT", "INSERT", "Traceback"):
+    for word in ("sqlite", "psycopg", "peewee", "SELECT", "INSERT", "Traceback", "Errno"):
         assert word not in answer.text
 
 

@@ -21,6 +21,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.faults.database_faults import refused
 from tests.faults.disk_faults import DiskFaults
 from tests.harness.nodes import KEY, Node, called, nodes
 from tests.harness.policy_bodies import on_tool
@@ -264,15 +265,6 @@ def settled(act: Callable[[], httpx.Response]) -> httpx.Response:
             return answer
         assert time.monotonic() < deadline, answer.text
         time.sleep(0.1)
-
-
-def refused(answer: httpx.Response) -> None:
-    assert answer.status_code in (503, 507), answer.text
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert answer.json()["code"] == {503: "unavailable", 507: "storage_full"}[answer.status_code]
-    assert int(answer.headers["retry-after"]) >= 1
-    for word in ("sqlite", "peewee", "SELECT", "INSERT", "Traceback", "Errno"):
-        assert word not in answer.text
 
 
 def grown(before: dict[str, Any], after: dict[str, Any]) -> dict[str, int]:

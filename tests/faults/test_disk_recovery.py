@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.faults.database_faults import refused
 from tests.faults.disk_faults import DiskFaults
 from tests.faults.test_disk_faults import (
     AGENT,
@@ -25,7 +26,6 @@ from tests.faults.test_disk_faults import (
     WIRES,
     World,
     grown,
-    refused,
     settled,
     world,
 )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from typing import Any
 from unittest import mock
 
+from api.audit import rekey
 from api.audit.checkpoints import Checkpointer
+from api.audit.installation_key import InstallationKey, installation_key
 from api.audit.retention import record_retention
 from api.audit.retention.record_retention import RecordRetention
 from api.audit.verification import verify
+from api.database.transaction import Transaction
 from tests.harness.application import Service
 from tests.harness.watching import look
 
@@ -68,3 +72,18 @@ async def log_of(service: Service, organisation_id: str = "default") -> list[tup
     statement = "SELECT chain, sequence, type FROM audit WHERE organisation_id = ? ORDER BY chain, sequence"
     store = service.context.store
     return [tuple(row) for row in await store.read(store.rows, statement, (organisation_id,))]
+
+
+async def rekeyed(service: Service) -> InstallationKey:
+    """The new key, with which the record goes on."""
+    store = service.context.store
+
+    def here(job: Any) -> Any:
+        with store.transaction():
+            transaction = Transaction(store, service.clock(), service.ids, None)
+            result = job(transaction)
+            transaction.flush()
+        return result
+
+    await asyncio.to_thread(rekey.begin, service.settings, here, "cli:ops", False)
+    return installation_key(service.settings)

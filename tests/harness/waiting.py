@@ -16,3 +16,10 @@ def until(probe: Callable[[], T], seconds: float = 60, why: str = "it did not co
         assert time.monotonic() < deadline, why
         time.sleep(0.02)
     return found
+
+
+def busy(seconds: float) -> None:
+    """Take as much of the processor's time, as what is dear does."""
+    begun = time.thread_time()
+    while time.thread_time() - begun < seconds:
+        pass

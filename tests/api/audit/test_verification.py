@@ -12,17 +12,15 @@ from typing import Any
 
 import pytest
 
-from api.audit import rekey
 from api.audit.checkpoints import Checkpointer, KeyDiffers
 from api.audit.installation_key import InstallationKey, installation_key
 from api.audit.verification import Expectation
 from api.bootstrap import prepare
 from api.database import audit_chain
-from api.database.transaction import Transaction
 from api.settings import SettingsError, load
 from api.store.notifications import channels
 from tests.harness.application import Service, settings_for
-from tests.harness.dropping import changed, signed, verified
+from tests.harness.dropping import changed, rekeyed, signed, verified
 from tests.harness.policy_bodies import on_tool
 
 AT = "2026-01-31T09:30:00Z"
@@ -295,20 +293,10 @@ def test_a_key_file_that_is_gone_is_not_made_anew_while_the_log_is_signed(
 async def test_whoever_was_handed_over_from_signs_no_more(tmp_path: Path) -> None:
     async with serving(tmp_path) as service:
         before, write = service.context.audit_key, service.context.writer.write
-        transact = service.context.store.transaction
-
-        def here(job: Any) -> Any:
-            with transact():
-                transaction = Transaction(service.context.store, service.clock(), service.ids, None)
-                result = job(transaction)
-                transaction.flush()
-            return result
-
-        await asyncio.to_thread(rekey.begin, service.settings, here, "cli:ops", False)
+        new = await rekeyed(service)
         service.clock.advance(2)
         with pytest.raises(KeyDiffers):
             await write(Checkpointer(before).sign)
-        new = installation_key(service.settings)
         assert await write(Checkpointer(new).sign) is not None
         for trusted in (before.public, new.public):
             found = await verified(service, trusted=(trusted,))

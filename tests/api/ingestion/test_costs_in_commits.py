@@ -26,6 +26,7 @@ from engine.flow.memory import NO_VALUES, SeenValues
 from engine.model import ToolDeclaration
 from tests.api.ingestion.test_flow import TARGETS
 from tests.harness.application import Service, event
+from tests.harness.waiting import busy
 
 TOOLS = {
     "apiVersion": "governance/v1",
@@ -161,9 +162,7 @@ def test_the_calls_that_a_limit_counts_count_as_time_of_the_key(
     counted = recorded_calls.counted
 
     def slow(*arguments: Any) -> int:
-        begun = time.thread_time()
-        while time.thread_time() < begun + 0.05:
-            pass
+        busy(0.05)
         return counted(*arguments)
 
     monkeypatch.setattr(recorded_calls, "counted", slow)
@@ -231,9 +230,7 @@ def test_what_one_key_tells_in_a_commit_is_bounded_too(
     def slow(*arguments: Any) -> Any:
         nonlocal done
         done += 1
-        begun = time.thread_time()
-        while time.thread_time() - begun < 2 * MOST_OF_REPORTS:
-            pass
+        busy(2 * MOST_OF_REPORTS)
         return function(*arguments)
 
     monkeypatch.setattr(pipeline, dear, slow)

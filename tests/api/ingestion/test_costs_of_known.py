@@ -19,6 +19,7 @@ from api.ingestion.quotas import MOST_OF_REPORTS
 from api.ingestion.turns import LARGE
 from tests.harness.application import Service, event
 from tests.harness.policy_bodies import policy_body
+from tests.harness.waiting import busy
 
 AT = "2026-01-31T09:30:00Z"
 
@@ -36,9 +37,7 @@ def test_small_events_under_the_ids_of_large_ones_hold_up_nobody(
 
     def slow(one: bytes, other: bytes) -> bool:
         compared[-1] += 1
-        begun = time.thread_time()
-        while time.thread_time() - begun < 2 * MOST_OF_REPORTS:
-            pass
+        busy(2 * MOST_OF_REPORTS)
         return same_body(one, other)
 
     monkeypatch.setattr(lookups, "same_body", slow)
@@ -106,9 +105,7 @@ def test_what_runs_tell_of_themselves_is_read_within_the_time_of_their_key(
 
     def slow(store: Any, run: Any) -> None:
         read[-1] += 1
-        begun = time.thread_time()
-        while time.thread_time() - begun < 2 * MOST_OF_REPORTS:
-            pass
+        busy(2 * MOST_OF_REPORTS)
         tell(store, run)
 
     monkeypatch.setattr(pipeline, "tell", slow)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -23,6 +22,7 @@ from api.ingestion.quotas import MOST_AT_ONCE, ORDINARY, PER_SECOND, ProcessorTi
 from engine.derived.summary import summary_of
 from engine.derived.tools import NO_TOOLS, Tools
 from engine.model import ToolCall
+from tests.harness.waiting import busy
 
 
 class _Machine:
@@ -71,9 +71,7 @@ class _Rules:
 
     def evaluate(self, call: ToolCall) -> None:
         self.asked += 1
-        begun = time.thread_time()
-        while time.thread_time() - begun < self.seconds:
-            pass
+        busy(self.seconds)
 
 
 def test_what_policies_ask_of_every_call_makes_no_key_dear() -> None:

@@ -6,7 +6,6 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from time import thread_time
 from typing import Any
 
 import jwt
@@ -17,6 +16,7 @@ from api.ingestion import validation
 from api.store import accounts
 from tests.harness.application import Service
 from tests.harness.policy_bodies import policy_body, where
+from tests.harness.waiting import busy
 
 SECRET = "a secret of the organisation that is long enough for any digest"
 ALICE_ONLY = policy_body(
@@ -177,9 +177,7 @@ async def test_whatever_reading_a_token_takes_is_time_of_its_key(
     verify = validation.verify_user_token
 
     def slowly(*arguments: Any) -> Any:
-        begun = thread_time()
-        while thread_time() < begun + 0.02:
-            pass
+        busy(0.02)
         return verify(*arguments)
 
     async with serving(tmp_path) as service:

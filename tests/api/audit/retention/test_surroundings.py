@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from api.audit import checkpoints, records, rekey
+from api.audit import checkpoints, records
 from api.audit.checkpoints import Body, Checkpointer, Dropped
-from api.audit.installation_key import InstallationKey, installation_key
+from api.audit.installation_key import InstallationKey
 from api.audit.mark import AuditMark
 from api.audit.retention import carried
 from api.audit.retention.record_retention import RecordRetention
@@ -22,7 +22,17 @@ from api.database.moving import move
 from api.database.transaction import Transaction
 from tests.api.audit.retention.test_record_retention import call, serving
 from tests.harness.application import Service
-from tests.harness.dropping import DAY, DAYS, changed, cleaned, log_of, retention_of, signed, verified
+from tests.harness.dropping import (
+    DAY,
+    DAYS,
+    changed,
+    cleaned,
+    log_of,
+    rekeyed,
+    retention_of,
+    signed,
+    verified,
+)
 from tests.harness.postgres import Postgres
 from tests.harness.watching import look
 
@@ -68,7 +78,7 @@ async def test_a_new_key_vouches_for_what_the_old_one_has_signed(tmp_path: Path,
         await call(service, 6, "look")
         await signed(service)
         store, writer = service.context.store, service.context.writer
-        new = await _rekeyed(service)
+        new = await rekeyed(service)
         service.clock.advance(40 * DAY)
         assert await cleaned(service) == 0, "the old key signs no more"
         if spoilt:
@@ -76,20 +86,6 @@ async def test_a_new_key_vouches_for_what_the_old_one_has_signed(tmp_path: Path,
         gone = await RecordRetention(store, writer, new, DAYS).clean(service.clock())
         assert (gone == 0) is spoilt
         assert (await verified(service, trusted=(new.public,)))["valid"] is not spoilt
-
-
-async def _rekeyed(service: Service) -> InstallationKey:
-    store = service.context.store
-
-    def here(job: Any) -> Any:
-        with store.transaction():
-            transaction = Transaction(store, service.clock(), service.ids, None)
-            result = job(transaction)
-            transaction.flush()
-        return result
-
-    await asyncio.to_thread(rekey.begin, service.settings, here, "cli:ops", False)
-    return installation_key(service.settings)
 
 
 async def test_that_nothing_is_signed_behind_a_certificate_yet_is_no_fault(
@@ -100,7 +96,7 @@ async def test_that_nothing_is_signed_behind_a_certificate_yet_is_no_fault(
         await call(service, 6, "look")
         await signed(service)
         store, writer = service.context.store, service.context.writer
-        new = await _rekeyed(service)
+        new = await rekeyed(service)
         await look(service)
         await writer.write(Checkpointer(new).sign)
         assert await RecordRetention(store, writer, new, DAYS).clean(service.clock()) > 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Awaitable, Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from types import TracebackType
@@ -24,6 +25,16 @@ POLICIES = [
 
 PATIENCE = 60.0
 _numbers = count(1)
+
+
+def within(place: Place, job: Callable[[AsyncGovernance], Awaitable[Any]]) -> Any:
+    """What a job gives that has a client while it lasts."""
+
+    async def whole() -> Any:
+        async with place.governance() as governance:
+            return await job(governance)
+
+    return asyncio.run(whole())
 
 
 class Place:

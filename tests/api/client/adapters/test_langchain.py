@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -27,18 +26,10 @@ from tests.api.client.adapters.langchain_driver import (
     LangChainInThreads,
     ScriptedChatModel,
 )
-from tests.api.client.adapters.place import Place
+from tests.api.client.adapters.place import Place, within
 
 WIRE: Script = [[("wire", {"to": "mallory"})]]
 PAY: Script = [[("pay", {"to": "bob", "amount": 7})]]
-
-
-def within(place: Place, job: Callable[[AsyncGovernance], Awaitable[Any]]) -> Any:
-    async def whole() -> Any:
-        async with place.governance() as governance:
-            return await job(governance)
-
-    return asyncio.run(whole())
 
 
 def test_an_agent_in_a_tool_has_a_run_of_its_own_below_the_other(place: Place, tools: Tools) -> None:

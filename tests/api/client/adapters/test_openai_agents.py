@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from tests.api.client.adapters.driver import DONE, TASK, Tools
 from tests.api.client.adapters.openai_agents_driver import UNTRACED
-from tests.api.client.adapters.place import Place
+from tests.api.client.adapters.place import Place, within
 
 SAID = [assistant_message(DONE)]
 
@@ -36,11 +36,7 @@ def agent(used: Tools, *steps: Any, name: str = "treasurer", **members: Any) -> 
 
 
 def governed(place: Place, job: Callable[[GovernedRunner], Awaitable[Any]], **how: Any) -> Any:
-    async def whole() -> Any:
-        async with place.governance() as governance:
-            return await job(GovernedRunner(governance, **how))
-
-    return asyncio.run(whole())
+    return within(place, lambda governance: job(GovernedRunner(governance, **how)))
 
 
 def outputs(result: Any) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -19,15 +19,7 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import ExternalToolset
 
 from tests.api.client.adapters.driver import DONE, TASK, Tools
-from tests.api.client.adapters.place import Place
-
-
-def within(place: Place, job: Callable[[AsyncGovernance], Awaitable[Any]]) -> Any:
-    async def whole() -> Any:
-        async with place.governance() as governance:
-            return await job(governance)
-
-    return asyncio.run(whole())
+from tests.api.client.adapters.place import Place, within
 
 
 def asking(*calls: tuple[str, dict[str, Any]]) -> FunctionModel:
