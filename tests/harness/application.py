@@ -257,9 +257,9 @@ class Installation:
         return {**made, "key": secret}
 
     def _request(
-        self, who: Who, body: Any, raw: str | None, headers: Mapping[str, str] | None
+        self, who: Who, body: Any, *, raw: str | None = None, headers: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
-        """Options of httpx for a request."""
+        """Options of httpx for a request: a body, or its text `raw`, and headers beside the credential's."""
         sent = {**(self.credentials[who] if isinstance(who, str) else who), **(headers or {})}
         if raw is not None:
             return {"content": raw.encode(), "headers": {"Content-Type": "application/json", **sent}}
@@ -286,18 +286,9 @@ class Service(Installation):
     ) -> None:
         await self._resources.aclose()
 
-    async def call(
-        self,
-        who: Who,
-        method: str,
-        path: str,
-        body: Any = None,
-        *,
-        raw: str | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> httpx.Response:
-        """One request."""
-        return await self.http.request(method, path, **self._request(who, body, raw, headers))
+    async def call(self, who: Who, method: str, path: str, body: Any = None, **told: Any) -> httpx.Response:
+        """One request; with what `_request` takes besides."""
+        return await self.http.request(method, path, **self._request(who, body, **told))
 
     async def answered(
         self, who: Who, method: str, path: str, *body: Any, status: int = 200, **told: Any

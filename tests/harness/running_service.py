@@ -69,18 +69,9 @@ class Served(Installation):
         self._thread.join(60)
         assert not self._thread.is_alive(), "the service did not stop"
 
-    def call(
-        self,
-        who: Who,
-        method: str,
-        path: str,
-        body: Any = None,
-        *,
-        raw: str | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> httpx.Response:
-        """One request."""
-        return self.http.request(method, path, **self._request(who, body, raw, headers))
+    def call(self, who: Who, method: str, path: str, body: Any = None, **told: Any) -> httpx.Response:
+        """One request; with what `_request` takes besides."""
+        return self.http.request(method, path, **self._request(who, body, **told))
 
     def answered(self, who: Who, method: str, path: str, *body: Any, status: int = 200, **told: Any) -> Any:
         """The JSON of what is answered, with this status and no other."""
