@@ -18,7 +18,7 @@ from uvicorn.server import ServerState
 
 from api.server.wire import BoundedProtocol
 from tests.api.hostile.test_wire import HOST, LOGIN, answers, exchange, refused
-from tests.harness.application import event
+from tests.harness.application import event as event_body
 from tests.harness.running_service import Served
 
 
@@ -29,8 +29,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield made
 
 
-def request(number: str, key: str) -> bytes:
-    started = event(number, "run.started", "2026-01-01T00:00:00Z", {"runId": f"run-{number}"})
+def event(number: str, key: str) -> bytes:
+    started = event_body(number, "run.started", "2026-01-01T00:00:00Z", {"runId": f"run-{number}"})
     body = json.dumps(started).encode()
     head = b"POST /v1/events HTTP/1.1\r\n" + HOST + b"Content-Type: application/json\r\nX-API-Key: "
     return head + key.encode() + b"\r\nContent-Length: %d\r\n\r\n" % len(body) + body
@@ -75,10 +75,10 @@ def test_who_sends_no_more_gets_the_answers(service: Served) -> None:
     key = service.key()["key"]
     login = LOGIN + b"Content-Length: 2\r\n\r\n{}"
     with connected(service) as wire:
-        wire.sendall(request("half-1", key) + request("half-2", key))
+        wire.sendall(event("half-1", key) + event("half-2", key))
         wire.shutdown(socket.SHUT_WR)
         assert [answer[0] for answer in answers(rest_of(wire))] == [200, 200]
-    for number, sent in enumerate((request("half-3", key), login, request("half-4", key) + b"POST /v1")):
+    for number, sent in enumerate((event("half-3", key), login, event("half-4", key) + b"POST /v1")):
         with connected(service) as wire:
             wire.sendall(sent)
             wire.shutdown(socket.SHUT_WR)
@@ -127,10 +127,10 @@ def test_a_connection_that_says_nothing_is_closed(service: Served) -> None:
         wire.sendall(LOGIN + b"Content-Length: 99999999\r\n\r\n{")
         refused(rest_of(wire), 413)
     with connected(service) as wire:  # a good one is idle for longer than a request may take
-        wire.sendall(request("idle-1", key))
+        wire.sendall(event("idle-1", key))
         assert wire.recv(65_536).startswith(b"HTTP/1.1 200")
         time.sleep(1.5)
-        wire.sendall(request("idle-2", key))
+        wire.sendall(event("idle-2", key))
         assert wire.recv(65_536).startswith(b"HTTP/1.1 200")
 
 
@@ -158,7 +158,7 @@ def test_more_connections_at_work_than_there_may_be_are_refused(service: Served)
         assert held.wait(60)
         for number in range(8):
             wires.append(connected(service))
-            wires[-1].sendall(request(f"at-work-{number}", key))
+            wires[-1].sendall(event(f"at-work-{number}", key))
         deadline = time.monotonic() + 60
         while len(writer.arrivals) + writer._handed_over < 9 and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -178,7 +178,7 @@ def test_requests_that_wait_for_news_leave_room(service: Served) -> None:
     """One key asks for more waits than there are connections: the oldest are answered early with the present
     state, and everybody else gets in."""
     key = service.key()["key"]
-    assert answers(exchange(service, request("busy", key))[0])[0][0] == 200
+    assert answers(exchange(service, event("busy", key))[0])[0][0] == 200
     waiting = b"GET /v1/runs/run-busy?wait=240 HTTP/1.1\r\n" + HOST + b"X-API-Key: " + key.encode()
     wires = []
     try:
