@@ -144,6 +144,7 @@ def test_a_worker_that_does_not_answer_is_replaced(tmp_path: Path) -> None:
         }:
             assert time.monotonic() < deadline  # they have begun, for which there is more time
             time.sleep(0.1)
+        time.sleep(5)  # the supervisor asks twice a second
         os.kill(before[0], signal.SIGSTOP)
         while f"worker {before[0]} did not answer for 5 seconds, and was killed" not in node.log:
             assert time.monotonic() < deadline
@@ -151,6 +152,28 @@ def test_a_worker_that_does_not_answer_is_replaced(tmp_path: Path) -> None:
         while len(set(python_children(node)) - {before[0]}) < 2:
             assert time.monotonic() < deadline
             time.sleep(0.1)
+
+
+def test_a_worker_that_is_slow_to_start_is_waited_for(tmp_path: Path) -> None:
+    """As where processor or disk are busy: whoever took its place would be as slow."""
+    database_url = f"sqlite:///{tmp_path / 'governance.sqlite'}"
+    with nodes(tmp_path, database_url, 1, [HOLD], GOVERNANCE_WORKERS="2") as (node,):
+        deadline = time.monotonic() + 60
+        while len(before := python_children(node)) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        os.kill(before[0], signal.SIGKILL)
+        while not (fresh := set(python_children(node)) - set(before)):
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        (slow,) = fresh
+        os.kill(slow, signal.SIGSTOP)
+        time.sleep(7)
+        os.kill(slow, signal.SIGCONT)
+        while len(node.http.get("/v1/nodes", headers=node.admin()).json()) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        assert slow in python_children(node) and "did not answer" not in node.log
 
 
 def test_a_worker_of_newer_code_changes_no_tables_under_the_others(tmp_path: Path) -> None:

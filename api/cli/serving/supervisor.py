@@ -22,8 +22,8 @@ READY: Final = 15
 """Seconds that a worker which has just been started has before it misses a SIGHUP."""
 
 BEGINNING: Final = 120
-"""Seconds that a worker has for its first answer. Where many processes share few processors, Python alone
-takes longer to begin than a worker may be silent; who is killed for that begins again, which takes more."""
+"""Seconds that a worker has until it serves. Where many processes share few processors, Python alone takes
+longer to begin than a worker may be silent; who is killed for that begins again, which takes more."""
 
 
 class Supervisor(Multiprocess):
@@ -34,7 +34,7 @@ class Supervisor(Multiprocess):
         super().__init__(config, sockets)
         self._on_hang_up = on_hang_up
         self._begun: dict[Process, float] = {}
-        """When a worker was first asked; those that have answered since are in `_answered`."""
+        """When a worker was first asked; those that have said since that they serve are in `_answered`."""
         self._answered: set[Process] = set()
 
     def handle_hup(self) -> None:
@@ -63,7 +63,7 @@ class Supervisor(Multiprocess):
                 self._answered.discard(process)
 
     def _begins(self, process: Process) -> bool:
-        """Whether it has still time for its first answer, for which it is asked once."""
+        """Whether it has still time to say that it serves; it is asked again only once it has denied that."""
         if process in self._answered or process.exitcode is not None:
             return False
         try:
@@ -71,9 +71,10 @@ class Supervisor(Multiprocess):
                 self._begun[process] = time.monotonic()
                 process.parent_conn.send(b"ping")
             if process.parent_conn.poll(0):
-                process.parent_conn.recv()
-                self._answered.add(process)
-                return False
+                if process.parent_conn.recv():
+                    self._answered.add(process)
+                    return False
+                process.parent_conn.send(b"ping")
         except (OSError, EOFError):
             return False
         return time.monotonic() - self._begun[process] < BEGINNING
