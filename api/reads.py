@@ -34,6 +34,8 @@ MOST_TRIED: Final = 8
 LARGE_ANSWER: Final = 256 * 2**10
 """Bytes from which an answer is sent piece by piece, as the client reads it."""
 PIECE: Final = 64 * 2**10
+ENDING: Final = 1.0
+"""Seconds that a stop waits for reads of each kind which have begun."""
 MOST_UNREAD: Final = 64 * 2**20
 """Bytes of large answers that one caller has not taken in; beyond, it is told to read them first."""
 MOST_COMING: Final = 64 * 2**20
@@ -126,6 +128,7 @@ class Reads:
                 del self._unread[who]
 
     def close(self) -> None:
+        """Reads that go on for long end with the process: nobody waits for them any more."""
         tried = self.simulations, self.backtests
         for turns in (self.turns, self.people, *tried, self.searches, self.verifications):
-            turns.close()
+            turns.close(within=ENDING)

@@ -145,8 +145,8 @@ class Turns:
         ends = [self._rests[key_id] for key_id in self._waiting if key_id in self._rests]
         return max(0.001, min(ends) - time.monotonic()) if ends else None
 
-    def close(self) -> None:
-        """Wait for what has begun; the rest is cancelled."""
+    def close(self, within: float | None = None) -> None:
+        """Wait for what has begun, so many seconds at most if that is said; the rest is cancelled."""
         with self._changed:
             self._closed = True
             left = [
@@ -156,8 +156,9 @@ class Turns:
             self._changed.notify_all()
         for future in left:
             future.cancel()
+        end = None if within is None else time.monotonic() + within
         for thread in self._threads:
-            thread.join()
+            thread.join(None if end is None else max(0.0, end - time.monotonic()))
 
 
 def _do(work: _Work) -> None:

@@ -101,6 +101,17 @@ async def test_work_of_one_name_is_done_once_for_all_who_wait() -> None:
     turns.close()
 
 
+async def test_a_stop_waits_for_what_takes_long_only_as_long_as_it_says() -> None:
+    turns, goes_on = Turns("test", 1, ProcessorTime()), threading.Event()
+    long = asyncio.create_task(turns.run("key", lambda: goes_on.wait(60)))
+    await asyncio.sleep(0.05)
+    turns.close(within=0.1)
+    assert not long.done()
+    goes_on.set()
+    turns.close()
+    assert await long
+
+
 async def test_what_fails_in_its_turn_fails_for_who_waits() -> None:
     turns = Turns("test", 1, ProcessorTime())
     with pytest.raises(ZeroDivisionError):
