@@ -54,35 +54,45 @@ def leaves(document: Mapping[str, Json], unread: Unread) -> list[Leaf]:
     `unread`.
 
     An address that is a key counts under the key above it, and `{"name": "To", "value": x}` or `["To", x]`
-    among headers as `{"To": x}`."""
+    among headers as `{"To": x}`, too; not within such an x, where each level would be followed twice."""
     found: list[Leaf] = []
-    stack: list[tuple[str, str, Json]] = [("", "", unwrapped(document.get("inputPayload"), Unread()))]
+    whole = unwrapped(document.get("inputPayload"), Unread())
+    stack: list[tuple[str, str, Json, bool]] = [("", "", whole, False)]
     while stack:
-        owner, key, value = stack.pop()
+        owner, key, value, within = stack.pop()
         if isinstance(value, str):
             inside = opened(value, unread)
             if inside is None:
                 found.append(Leaf(owner, key, value))
                 continue
             value = inside
+        header, member = (None, None) if within or _HEADERS.isdisjoint(key.split()) else _header_of(value)
+        is_header = header is not None
         if isinstance(value, dict):
-            for name, member in reversed(value.items()):
-                stack.append((key, words_of(name), member))
+            for name, each in reversed(value.items()):
+                stack.append((key, words_of(name), each, within or (is_header and name == "value")))
                 if "@" in name:
-                    stack.append((owner, key, name))
-            name, member = value.get("name"), value.get("value")
+                    stack.append((owner, key, name, within))
         elif isinstance(value, list):
-            stack.extend((owner, key, member) for member in reversed(value))
-            # Of texts alone: pairs in pairs would be followed twice at each depth.
-            pair = len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], str)
-            name, member = value if pair else (None, None)
-        else:
-            if value is not None:
-                found.append(Leaf(owner, key, value))
-            continue
-        if isinstance(name, str) and not _HEADERS.isdisjoint(key.split()):
-            stack.append((key, words_of(name), member))
+            stack.extend((owner, key, each, within or is_header) for each in reversed(value))
+        elif value is not None:
+            found.append(Leaf(owner, key, value))
+        if header is not None:
+            stack.append((key, words_of(header), member, True))
     return found
+
+
+def _header_of(value: Json) -> tuple[str | None, Json]:
+    """The name and the value of one header, if that is what stands there."""
+    if isinstance(value, dict):
+        name, member = value.get("name"), value.get("value")
+    elif isinstance(value, list) and len(value) == 2 and isinstance(value[1], str):
+        name, member = value
+        if isinstance(name, str) and name.lstrip()[:1] in ("{", "[", '"'):
+            return None, None  # two headers, each as JSON in a text
+    else:
+        return None, None
+    return (name, member) if isinstance(name, str) else (None, None)
 
 
 MOST_FOUND: Final = 2_000

@@ -9,6 +9,7 @@ import pytest
 
 from engine.conditions.compiled import compile_condition
 from engine.derived.facts import Facts
+from engine.derived.payload import leaves
 from engine.fields.json_text import MOST_OPENED, Unread, opened
 from engine.matching.ruleset import Ruleset
 from engine.model import Condition, Policy, ToolCall
@@ -171,3 +172,17 @@ def test_what_is_no_json_is_not_taken_for_what_is_not_read() -> None:
     unread = Unread()
     assert opened("[ -f a ] && rm {a,b,c}\n" * MOST_OPENED, unread) is None
     assert not unread
+
+
+def as_json(text: str) -> str:
+    """The text in quotes, which takes five bytes more for each that was escaped before."""
+    escaped = text.replace("\\", r"\u005c").replace('"', r"\u0022")
+    return f'"{escaped}"'
+
+
+@pytest.mark.parametrize("header", ['["headers", {}]', '{"name": "headers", "value": {}}'])
+def test_headers_within_headers_are_not_followed_twice_at_each_depth(header: str) -> None:
+    depth, text = 12, "x"
+    for _ in range(depth):
+        text = header.replace("{}", as_json(text))
+    assert len(leaves({"inputPayload": {"headers": text}}, Unread())) < 4 * depth
