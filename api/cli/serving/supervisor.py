@@ -18,9 +18,6 @@ from api.cli.serving.hang_up import HangUp
 
 log = logging.getLogger("governance")
 
-READY: Final = 15
-"""Seconds that a worker which has just been started has before it misses a SIGHUP."""
-
 BEGINNING: Final = 120
 """Seconds that a worker has until it serves. Where many processes share few processors, Python alone takes
 longer to begin than a worker may be silent; who is killed for that begins again, which takes more."""
@@ -36,6 +33,8 @@ class Supervisor(Multiprocess):
         self._begun: dict[Process, float] = {}
         """When a worker was first asked; those that have said since that they serve are in `_answered`."""
         self._answered: set[Process] = set()
+        self._owed: set[Process] = set()
+        """Those that get a SIGHUP as soon as they serve: before that it would end them."""
 
     def handle_hup(self) -> None:
         assert self._on_hang_up is not None
@@ -44,9 +43,15 @@ class Supervisor(Multiprocess):
             return
         self._on_hang_up.reopen()
         for process in self.processes:
-            if process.wait_until_ready(READY, self.should_exit):
-                assert process.pid is not None
-                os.kill(process.pid, signal.SIGHUP)
+            if process in self._answered:
+                self._hang_up(process)
+            else:
+                self._owed.add(process)
+
+    def _hang_up(self, process: Process) -> None:
+        self._owed.discard(process)
+        if process.exitcode is None and process.pid is not None:
+            os.kill(process.pid, signal.SIGHUP)
 
     def keep_subprocess_alive(self) -> None:
         before = [(process, process.exitcode) for process in self.processes]
@@ -61,6 +66,7 @@ class Supervisor(Multiprocess):
                 log.error("worker %s %s; a new one takes its place", process.pid, self._end(process, code))
                 self._begun.pop(process, None)
                 self._answered.discard(process)
+                self._owed.discard(process)
 
     def _begins(self, process: Process) -> bool:
         """Whether it has still time to say that it serves; it is asked again only once it has denied that."""
@@ -73,6 +79,8 @@ class Supervisor(Multiprocess):
             if process.parent_conn.poll(0):
                 if process.parent_conn.recv():
                     self._answered.add(process)
+                    if process in self._owed:
+                        self._hang_up(process)
                     return False
                 process.parent_conn.send(b"ping")
         except (OSError, EOFError):

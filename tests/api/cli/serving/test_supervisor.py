@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -104,3 +105,20 @@ def test_one_that_ends_while_it_begins_is_replaced_at_once(supervisor: Any) -> N
     ended.process.join()
     supervisor.keep_subprocess_alive()
     assert ended not in supervisor.processes and len(supervisor.processes) == 1
+
+
+def test_one_that_begins_gets_the_hang_up_once_it_serves(
+    supervisor: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[int, int]] = []
+    killed = SimpleNamespace(kill=lambda *given: told.append(given))
+    monkeypatch.setattr(module, "os", killed)
+    supervisor._on_hang_up = SimpleNamespace(is_end=lambda: False, reopen=list)
+    supervisor.processes = [slow, quick] = Beginning(3 * SILENCE), Beginning(0)
+    until(lambda: quick in supervisor._answered, supervisor)
+    begun = time.monotonic()
+    supervisor.handle_hup()  # and nobody is waited for: who is told to stop meanwhile stops
+    assert time.monotonic() - begun < SILENCE
+    assert told == [(quick.pid, signal.SIGHUP)]
+    until(lambda: slow in supervisor._answered, supervisor)
+    assert told[1:] == [(slow.pid, signal.SIGHUP)]
