@@ -88,7 +88,7 @@ def _header_of(value: Json) -> tuple[str | None, Json]:
         name, member = value.get("name"), value.get("value")
     elif isinstance(value, list) and len(value) == 2 and isinstance(value[1], str):
         name, member = value
-        if isinstance(name, str) and name.lstrip()[:1] in ("{", "[", '"'):
+        if isinstance(name, str) and opened(name) is not None:
             return None, None  # two headers, each as JSON in a text
     else:
         return None, None
