@@ -12,7 +12,7 @@ else - no credential, a wrong one - for the address that it comes from.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from secrets import token_hex
 from typing import Any, Final, Protocol
 
@@ -41,10 +41,9 @@ class AtWork(Protocol):
         """It takes no more requests, and is closed once the one at work is answered."""
 
 
-def greediest(connections: Iterable[Any], most: int) -> str | None:
+def greediest(connections: Sequence[AtWork], most: int) -> str | None:
     """Who has most of the connections at work, of so many that there may be; None: too few."""
-    at_work: list[AtWork] = list(connections)
-    counts = Counter(each.holder for each in at_work)
+    counts = Counter(each.holder for each in connections)
     del counts[None]
     if not counts:
         return None
@@ -52,10 +51,9 @@ def greediest(connections: Iterable[Any], most: int) -> str | None:
     return holder if count > max(most * SHARE, RESERVED) else None
 
 
-def takes_place(holder: str, connections: Iterable[Any], most: int) -> bool:
-    """Whether a connection beyond those that there may be stays, by whose first request is: then one of
+def takes_place(holder: str, others: Sequence[AtWork], most: int) -> bool:
+    """Whether a connection beyond those that there may be stays, by whose its first request is: then one of
     whoever has most of the others ends."""
-    others: list[AtWork] = list(connections)
     found = greediest(others, most)
     if found in (None, holder):
         return False

@@ -20,6 +20,7 @@ from api.database.lanes.locks import LOCK_SECONDS, SILENT_SECONDS
 from tests.harness.nodes import KEY, Node, called, nodes
 from tests.harness.policy_bodies import on_tool
 from tests.harness.postgres import Postgres
+from tests.harness.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -34,6 +35,11 @@ def python_children(node: Node) -> list[int]:
             if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 found.append(pid)
     return found
+
+
+def two_workers(node: Node) -> list[int]:
+    """Those that the service has started, which may not serve yet."""
+    return until(lambda: found if len(found := python_children(node)) >= 2 else [])
 
 
 class Storm:
@@ -134,45 +140,30 @@ def test_workers_share_one_database_and_a_killed_one_is_replaced(tmp_path: Path,
 def test_a_worker_that_does_not_answer_is_replaced(tmp_path: Path) -> None:
     database_url = f"sqlite:///{tmp_path / 'governance.sqlite'}"
     with nodes(tmp_path, database_url, 1, [HOLD], GOVERNANCE_WORKERS="2") as (node,):
-        deadline = time.monotonic() + 60
-        while len(before := python_children(node)) < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        before = two_workers(node)
         admin = node.admin()
-        while not {each["processId"] for each in node.http.get("/v1/nodes", headers=admin).json()} >= {
-            *before
-        }:
-            assert time.monotonic() < deadline  # they have begun, for which there is more time
-            time.sleep(0.1)
+
+        def serving() -> set[int]:
+            return {each["processId"] for each in node.http.get("/v1/nodes", headers=admin).json()}
+
+        until(lambda: serving() >= {*before})  # they have begun, for which there is more time
         time.sleep(5)  # the supervisor asks twice a second
         os.kill(before[0], signal.SIGSTOP)
-        while f"worker {before[0]} did not answer for 5 seconds, and was killed" not in node.log:
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
-        while len(set(python_children(node)) - {before[0]}) < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        until(lambda: f"worker {before[0]} did not answer for 5 seconds, and was killed" in node.log)
+        until(lambda: len(set(python_children(node)) - {before[0]}) >= 2)
 
 
 def test_a_worker_that_is_slow_to_start_is_waited_for(tmp_path: Path) -> None:
     """As where processor or disk are busy: whoever took its place would be as slow."""
     database_url = f"sqlite:///{tmp_path / 'governance.sqlite'}"
     with nodes(tmp_path, database_url, 1, [HOLD], GOVERNANCE_WORKERS="2") as (node,):
-        deadline = time.monotonic() + 60
-        while len(before := python_children(node)) < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        before = two_workers(node)
         os.kill(before[0], signal.SIGKILL)
-        while not (fresh := set(python_children(node)) - set(before)):
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
-        (slow,) = fresh
+        (slow,) = until(lambda: set(python_children(node)) - set(before))
         os.kill(slow, signal.SIGSTOP)
         time.sleep(7)
         os.kill(slow, signal.SIGCONT)
-        while len(node.http.get("/v1/nodes", headers=node.admin()).json()) < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        until(lambda: len(node.http.get("/v1/nodes", headers=node.admin()).json()) >= 2)
         assert slow in python_children(node) and "did not answer" not in node.log
 
 

@@ -20,6 +20,7 @@ from api.database.lanes import circuit_breaker
 from api.database.lanes.circuit_breaker import CircuitBreaker, Silence
 from api.database.lanes.deadlines import Deadlines
 from api.database.lanes.session import DEADLINE, _results
+from tests.harness.waiting import until
 
 
 class Probe:
@@ -40,15 +41,6 @@ class Probe:
         assert self.asked.acquire(timeout=60)
         self.error = error
         self.goes_on.release()
-
-
-def until(what: Callable[[], bool]) -> None:
-    waiting = threading.Event()
-    for _ in range(6_000):
-        if what():
-            return
-        waiting.wait(0.01)
-    raise AssertionError("it does not come")
 
 
 @pytest.mark.parametrize("error", [Silence(), psycopg.errors.ConnectionTimeout("too late")])
