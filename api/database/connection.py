@@ -384,7 +384,9 @@ class Database:
             readers.shutdown(wait=True)
         if self.is_sqlite:
             self.checkpoints.close()
-            if self._sqlite is not None and self._sqlite.made:
+        if self._sqlite is not None:
+            self._sqlite.close_ended()
+            if self._sqlite.made:
                 # So that the file alone is the whole database while nothing runs.
                 with contextlib.suppress(peewee.PeeweeException, DatabaseUnavailable), self.guarded():
                     self.peewee.execute_sql("PRAGMA wal_checkpoint(TRUNCATE)")

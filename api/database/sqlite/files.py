@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-from weakref import WeakSet
 
 import peewee
 
@@ -101,12 +100,10 @@ class _Connection(sqlite3.Connection):
     """It fails at once where it would wait for another process."""
 
     def keep(self) -> None:
-        """From now on its index counts as taken, even if it is the same again, and nothing closes it, not
-        even the end of the process: SQLite would copy the log by an index that others did not follow."""
-        if not self.kept:
-            self.kept = True
-            self.files = self.files._replace(log_index=_TAKEN)
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+        """From now on its index counts as taken, even if it is the same again, and nothing closes it: SQLite
+        would copy the log by an index that others did not follow."""
+        self.kept = True
+        self.files = self.files._replace(log_index=_TAKEN)
 
 
 class SqliteFile(peewee.SqliteDatabase):
@@ -122,7 +119,9 @@ class SqliteFile(peewee.SqliteDatabase):
         self.written_over = WrittenOver(path, self._beside[1])
         self._found: Identity | None = None
         """The file that was found last, by any thread."""
-        self._open: WeakSet[_Connection] = WeakSet()
+        self._open: dict[_Connection, threading.Thread] = {}
+        """INVARIANT: nothing but `_close` closes them, not even the end of the process. To close the last one
+        copies the log into what lies there then."""
         self._listing = threading.Lock()
         self.complaint: Callable[[], str | None] = lambda: None
         """What a database lacks that has come back after it was gone, or has taken the place of another."""
@@ -145,6 +144,7 @@ class SqliteFile(peewee.SqliteDatabase):
             },
             isolation_level=None,
             factory=_Connection,
+            check_same_thread=False,  # for `close_ended`
         )
 
     @property
@@ -161,13 +161,14 @@ class SqliteFile(peewee.SqliteDatabase):
         except FileNotFoundError:
             return Identities(None, log, log_index)
         database, written_over = (found.st_dev, found.st_ino), False
-        if self.made and log is not None and log_index is not None:
+        if log is not None and log_index is not None:
             written_over = self.written_over((*database, *log_index))
-        elif self.made and self.is_open:  # else the log is gone because nobody had it open
+        elif self.is_open:  # else the log is gone because nobody had it open
             written_over = self.written_over.before_log_went(database)
         return Identities(database, log, log_index, written_over)
 
     def _connect(self) -> Any:
+        self.close_ended()
         before = self.files()
         if (error := self._trouble(before)) is not None:
             raise error  # it would make another log, or read one that is not its own
@@ -177,8 +178,16 @@ class SqliteFile(peewee.SqliteDatabase):
             super()._close(made)  # type: ignore[misc]
             raise DatabaseUnavailable("the database file was replaced just now; try again shortly")
         with self._listing:
-            self._open.add(made)
+            self._open[made] = threading.current_thread()
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
         return made
+
+    def close_ended(self) -> None:
+        """Close the connections that threads have left open that are not there any more."""
+        with self._listing:
+            ended = [each for each, thread in self._open.items() if not thread.is_alive()]
+        for each in ended:
+            self._close(each)
 
     def _close(self, conn: Any) -> None:
         with contextlib.suppress(OSError):
@@ -186,8 +195,10 @@ class SqliteFile(peewee.SqliteDatabase):
         if conn.kept:
             return
         with self._listing:
-            self._open.discard(conn)
+            if self._open.pop(conn, None) is None:
+                return  # closed just now
         super()._close(conn)  # type: ignore[misc]
+        ctypes.pythonapi.Py_DecRef(ctypes.py_object(conn))
 
     def check(self) -> None:
         """Before this thread's connection is used. Raises DatabaseUnavailable.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import shutil
 import sqlite3
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -86,3 +88,31 @@ def test_a_connection_that_was_not_used_since_is_not_closed(path: Path) -> None:
     file.close()
     assert connection.kept
     connection.execute("SELECT 1")
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_a_connection_of_a_thread_that_ends_is_not_closed(tmp_path: Path, made: bool) -> None:
+    """Also not in a process that is only about to begin: it may be the last one that has the log open."""
+    path = tmp_path / "x.sqlite"
+    file = SqliteFile(path, lambda: None)
+    file.made = made
+    opened, ended = threading.Event(), threading.Event()
+
+    def read() -> None:
+        file.execute_sql("SELECT COUNT(*) FROM sqlite_master").fetchone()
+        opened.set()
+        ended.wait()
+
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("PRAGMA journal_mode = wal")
+        writer.execute("CREATE TABLE numbers (number)")
+        shutil.copyfile(path, tmp_path / "copy.sqlite")
+        thread = threading.Thread(target=read)
+        thread.start()
+        opened.wait()
+        assert write_over(path)
+    ended.set()
+    thread.join()
+    gc.collect()
+    assert beside_database(path)[0].exists(), "the log was copied into what is another database now"
+    assert path.read_bytes() == (tmp_path / "copy.sqlite").read_bytes()
