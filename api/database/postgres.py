@@ -18,17 +18,17 @@ from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from itertools import chain
 from secrets import randbits
+from time import monotonic
 from typing import Any
 
 import peewee
 from psycopg import Error, OperationalError, ProgrammingError
 from psycopg.adapt import Transformer
-from psycopg.errors import ConnectionTimeout
 from psycopg.pq import TransactionStatus
 from psycopg.pq.abc import PGresult
 
 from api.database.errors import NeedsAnswer
-from api.database.lanes.circuit_breaker import PROBE_SECONDS, CircuitBreaker
+from api.database.lanes.circuit_breaker import PROBE_SECONDS, CircuitBreaker, is_silence
 from api.database.lanes.session import BoundedConnection, Rows, Session, Statement
 from api.database.lanes.timeline import OldServer, Timelines, each_server
 from api.database.models import TABLES
@@ -120,10 +120,12 @@ class Postgres(peewee.PostgresqlDatabase):
             raise
 
     def _connected(self, **otherwise: Any) -> BoundedConnection:
+        begun = monotonic()
         try:
             connection = BoundedConnection.connect(self.database, autocommit=True, **REACHED | otherwise)
-        except ConnectionTimeout:
-            self.breaker.suspect()
+        except OperationalError as error:
+            if is_silence(error, monotonic() - begun):
+                self.breaker.suspect()
             raise
         except ProgrammingError as error:  # the address is none
             raise OperationalError(str(error)) from None

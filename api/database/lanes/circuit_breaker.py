@@ -24,6 +24,10 @@ PROBE_SECONDS: Final = 3
 """Within which a probe must connect, and be answered."""
 PAUSE_SECONDS: Final = 0.5
 """Between two probes while it is open."""
+SLOW_SECONDS: Final = 1.0
+"""Which no server takes to close a connection without a word."""
+_CLOSED: Final = "server closed the connection unexpectedly"
+"""What libpq says, after some seconds, of a host that its network does not find any more."""
 
 
 class Silence(OperationalError):
@@ -31,6 +35,13 @@ class Silence(OperationalError):
 
     def __init__(self) -> None:
         super().__init__("the database does not answer in time")
+
+
+def is_silence(error: Exception, seconds: float) -> bool:
+    """Whether nothing was heard of a server for so long, until `error`."""
+    if isinstance(error, (Silence, ConnectionTimeout)):
+        return True
+    return isinstance(error, OperationalError) and seconds >= SLOW_SECONDS and _CLOSED in str(error)
 
 
 class CircuitBreaker:
@@ -73,10 +84,9 @@ class CircuitBreaker:
             self.is_open, self._probing, self._probed = False, False, monotonic()
 
     def _is_silent(self) -> bool:
+        begun = monotonic()
         try:
             self._probe()
-        except (Silence, ConnectionTimeout):
-            return True
-        except (Error, OSError):
-            return False  # whoever tries is told so at once
+        except (Error, OSError) as error:
+            return is_silence(error, monotonic() - begun)  # else whoever tries is told so at once
         return False

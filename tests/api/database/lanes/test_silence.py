@@ -43,11 +43,16 @@ class Probe:
         self.goes_on.release()
 
 
-@pytest.mark.parametrize("error", [Silence(), psycopg.errors.ConnectionTimeout("too late")])
+CLOSED = psycopg.OperationalError("connection failed: server closed the connection unexpectedly")
+"""What psycopg 3.3 says, after 3 seconds, of a host whose network knows no way to it any more."""
+
+
+@pytest.mark.parametrize("error", [Silence(), psycopg.errors.ConnectionTimeout("too late"), CLOSED])
 def test_it_opens_by_silence_and_closes_by_an_answer(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(circuit_breaker, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(circuit_breaker, "SLOW_SECONDS", 0)
     probe, opened = Probe(), threading.Event()
     breaker = CircuitBreaker(probe)
     breaker.on_open = opened.set
@@ -65,8 +70,9 @@ def test_it_opens_by_silence_and_closes_by_an_answer(
     assert not probe.asked.acquire(blocking=False), "one probe at a time"
 
 
-@pytest.mark.parametrize("error", [None, psycopg.OperationalError("refused"), OSError("no way")])
+@pytest.mark.parametrize("error", [None, psycopg.OperationalError("refused"), OSError("no way"), CLOSED])
 def test_a_database_that_says_anything_opens_it_never(error: Exception | None) -> None:
+    """Or is not there, which whoever connects is told at once."""
     probe = Probe()
     breaker = CircuitBreaker(probe)
     breaker.on_open = lambda: pytest.fail("it opened")
