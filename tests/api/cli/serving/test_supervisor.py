@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -77,10 +78,15 @@ def until(met: Callable[[], bool], supervisor: Any) -> None:
         time.sleep(0.05)
 
 
+def serves(supervisor: Any, process: Beginning) -> bool:
+    worker = supervisor._workers.get(process)
+    return worker is not None and worker.serves
+
+
 def test_a_worker_may_begin_slowly(supervisor: Any, caplog: pytest.LogCaptureFixture) -> None:
     slow, quick = Beginning(3 * SILENCE), Beginning(0)
     supervisor.processes = [slow, quick]
-    until(lambda: {slow, quick} <= supervisor._answered, supervisor)
+    until(lambda: all(serves(supervisor, each) for each in (slow, quick)), supervisor)
     assert set(supervisor.processes) == {slow, quick}
     os.kill(quick.pid or 0, signal.SIGSTOP)
     until(lambda: quick not in supervisor.processes, supervisor)
@@ -95,7 +101,7 @@ def test_one_that_never_begins_is_replaced(
     supervisor.processes = [never := Beginning(600)]
     until(lambda: never not in supervisor.processes, supervisor)
     assert f"worker {never.pid} did not begin within 1 seconds, and was killed" in caplog.text
-    assert not supervisor._begun.keys() & {never}
+    assert never not in supervisor._workers
 
 
 def test_one_that_ends_while_it_begins_is_replaced_at_once(supervisor: Any) -> None:
@@ -107,6 +113,31 @@ def test_one_that_ends_while_it_begins_is_replaced_at_once(supervisor: Any) -> N
     assert ended not in supervisor.processes and len(supervisor.processes) == 1
 
 
+def test_where_none_can_begin_they_are_tried_ever_more_seldom(
+    supervisor: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, tried = [1000.0], []
+    supervisor.processes = [Beginning(600)]
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+        for _ in range(240):
+            (process,) = supervisor.processes
+            if process.exitcode is None:
+                tried.append(now[0])
+                process.process.kill()
+                process.join()
+            supervisor.keep_subprocess_alive()
+            now[0] += 0.5
+    pauses = [later - earlier for earlier, later in pairwise(tried)]
+    assert pauses[:8] == [0.5, 0.5, 1, 2, 4, 8, 16, 30] and set(pauses[8:]) == {30}, pauses
+    now[0] = supervisor._resumes = 0.0
+    until(lambda: serves(supervisor, supervisor.processes[0]), supervisor)
+    supervisor.processes[0].process.kill()
+    supervisor.processes[0].join()
+    supervisor.keep_subprocess_alive()
+    assert supervisor.processes[0].exitcode is None, "one that has served is replaced at once"
+
+
 def test_one_that_begins_gets_the_hang_up_once_it_serves(
     supervisor: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,10 +146,10 @@ def test_one_that_begins_gets_the_hang_up_once_it_serves(
     monkeypatch.setattr(module, "os", killed)
     supervisor._on_hang_up = SimpleNamespace(is_end=lambda: False, reopen=list)
     supervisor.processes = [slow, quick] = Beginning(3 * SILENCE), Beginning(0)
-    until(lambda: quick in supervisor._answered, supervisor)
+    until(lambda: serves(supervisor, quick), supervisor)
     begun = time.monotonic()
     supervisor.handle_hup()  # and nobody is waited for: who is told to stop meanwhile stops
     assert time.monotonic() - begun < SILENCE
     assert told == [(quick.pid, signal.SIGHUP)]
-    until(lambda: slow in supervisor._answered, supervisor)
+    until(lambda: serves(supervisor, slow), supervisor)
     assert told[1:] == [(slow.pid, signal.SIGHUP)]
