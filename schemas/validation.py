@@ -81,15 +81,20 @@ def violations(name: str, value: Json, fragment: str = "", most: int | None = No
 def explained(name: str, value: Json, fragment: str = "", most: int | None = None) -> list[Violation]:
     """The same, without the quick yes."""
     found: list[Violation] = []
-    wrongly_typed: set[str] = set()
+    wrongly_typed: dict[str, tuple[int, str]] = {}
     for error, violation in islice(_each(_validator(name, fragment), value), most):
         if error.validator == "type":
-            wrongly_typed.add(violation.pointer)
+            types: Any = error.validator_value
+            allowed = 1 if isinstance(types, str) else len(types)
+            told = wrongly_typed.get(violation.pointer)
+            if told is None or allowed < told[0]:
+                wrongly_typed[violation.pointer] = allowed, violation.message
         found.append(violation)
-    # A value of the wrong type breaks further rules too; saying so once is enough.
+    # A value of the wrong type breaks further rules too; what allows the fewest types says it.
     once: dict[tuple[str, str], Violation] = {}
     for violation in found:
-        if violation.code == "wrong_type" or violation.at_key or violation.pointer not in wrongly_typed:
+        told = wrongly_typed.get(violation.pointer)
+        if told is None or violation.at_key or violation.message == told[1]:
             once.setdefault((violation.pointer, violation.message), violation)
     return list(once.values())
 

@@ -8,6 +8,7 @@ import pytest
 import schemas
 from api.ingestion import validation
 from api.ingestion.event import EventBody, Receipt
+from schemas.validation import violations
 
 SCHEMA = schemas.load("bodies/event")
 
@@ -47,3 +48,14 @@ def test_a_text_may_be_as_long_as_the_schema_says_and_no_longer(name: str, lette
     for length in {most + 1, least - 1} - {-1}:
         with pytest.raises(msgspec.ValidationError):
             msgspec.json.decode(msgspec.json.encode({**event, name: letter * length}), type=EventBody)
+
+
+def test_a_value_of_the_wrong_type_is_told_once() -> None:
+    """The schema says what any event may have, and again what a call must."""
+    event = dict.fromkeys(("eventId", "runId", "agentId"), "x") | {"eventType": "tool.called"}
+    event["timestamp"] = "2026-01-31T09:30:00Z"
+    sent = event | {"metadata": {"toolCallId": "c", "toolName": 7, "inputPayload": "text"}}
+    assert [(each.pointer, each.message) for each in violations("bodies/event", sent)] == [
+        ("/metadata/toolName", "`toolName` must be text; it is the number 7"),
+        ("/metadata/inputPayload", "`inputPayload` must be an object; it is the text `text`"),
+    ]
