@@ -6,6 +6,7 @@ A handler runs only after all of that; whatever goes wrong becomes a problem doc
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 import re
@@ -53,6 +54,9 @@ def problem(error: ApiError, request_id: str) -> Response:
         headers={**error.headers, "X-Request-Id": request_id, "Cache-Control": "no-store"},
         media_type=PROBLEM,
     )
+
+
+STOPS: Final = "the service stops before this is done; ask again when it is there again"
 
 
 def problem_for(error: BaseException, request_id: str, where: str) -> Response:
@@ -265,6 +269,8 @@ def endpoint(route: Route, context: Context) -> Callable[[Request], Awaitable[Re
             reply = context.reads.bounded(caller, await perform(route, caller, values, context))
         except ClientDisconnect:
             return Response(status_code=499)
+        except asyncio.CancelledError:  # by a stop, which has waited for it as long as it waits
+            return problem(ApiError("unavailable", STOPS, headers={"Retry-After": "5"}), request_id)
         except Exception as error:
             await note_refusal(error, caller, route, request.headers, context)
             found = problem_for(error, request_id, f"{route.method} {route.path}")

@@ -196,3 +196,16 @@ async def test_a_wait_that_gives_way_is_answered_with_the_present_state(tmp_path
         assert not wait.done() and service.context.waits.make_room()
         answer = await asyncio.wait_for(wait, 20)
         assert answer.status_code == 200 and answer.json()["toolCalls"][0]["toolCallId"] == "c1"
+
+
+async def test_a_read_that_a_stop_ends_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server cancels what is under way 15 seconds after it was told to stop."""
+    async with serving(tmp_path) as service:
+        go = slowed(monkeypatch, verification, "verify")
+        read = asyncio.create_task(service.call("admin", "GET", "/v1/audit/verify"))
+        await asyncio.sleep(0.2)
+        read.cancel()
+        answer = await read
+        go.set()
+        assert answer.status_code == 503 and answer.json()["code"] == "unavailable"
+        assert "the service stops" in answer.json()["detail"]
