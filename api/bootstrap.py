@@ -26,8 +26,8 @@ from api.auth.signing_secret import open_vault, signing_secret
 from api.clock import Clock, Ids, random_ids, system_clock
 from api.database.connection import COPY_PROGRESS, Database
 from api.database.lacking import tables_of
+from api.database.lanes.room import too_little
 from api.database.postgres import Postgres
-from api.database.room import too_little
 from api.database.sqlite.other_name import also_named
 from api.database.transaction import Transaction
 from api.settings import Settings, SettingsError

@@ -26,6 +26,8 @@ from api.loops import call_on
 MOST: Final = 256
 """Events of one commit on the loop: between two commits it serves its connections."""
 MOST_BYTES: Final = 512 * 2**10
+MOST_OF_A_KEY: Final = 64
+"""That are here, or the thread's; see `fair_share.py`. Others wait for so many, some 15 ms."""
 SLOW: Final = 0.05
 """Seconds from which one commit keeps others of the loop waiting for too long."""
 SLOW_DISK: Final = 0.005
@@ -64,12 +66,15 @@ class WriterThread(Protocol):
 class Arrivals:
     """One per writer, used on one event loop; only `wake` may be called by the writer's thread."""
 
+    most_of_a_key = MOST_OF_A_KEY
+
     def __init__(self, writer: WriterThread) -> None:
         self._writer = writer
         self._entries: list[Entry] = []
         self.size = 0
         """Bytes of the events that are here."""
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._next_look: asyncio.Handle | None = None
         self._waits = False
         """The thread was writing; it is to wake the loop when it has done so."""
         self._disk = 0.0
@@ -90,7 +95,7 @@ class Arrivals:
         self.size += entry.size
         if len(self._entries) == 1:
             self._loop = loop
-            loop.call_soon(self._look)
+            self._look_soon(loop)
 
     def connected(self) -> None:
         """Somebody has connected."""
@@ -105,13 +110,21 @@ class Arrivals:
             self._waits = False
             call_on(self._loop, self._look, True)
 
+    def _look_soon(self, loop: asyncio.AbstractEventLoop, woken: bool = False) -> None:
+        """INVARIANT: once in a round, however much is added meanwhile, so that the loop hears what comes."""
+        if self._next_look is None:
+            self._next_look = loop.call_soon(self._look, woken)
+
     def _look(self, woken: bool = False) -> None:
         """Write what is there, leave it to the thread, or wait for the thread."""
+        if self._next_look is not None:
+            self._next_look.cancel()
+            self._next_look = None
         if not self._entries or self._loop is None:
             return
         if self._is_worth_a_round():
             self._put_off += 1
-            self._loop.call_soon(self._look, woken)
+            self._look_soon(self._loop, woken)
             return
         self._put_off = self._seen = 0
         self._before = len(self._entries)
@@ -122,7 +135,7 @@ class Arrivals:
                 self._write_or_wait(woken)
         finally:
             if self._entries and not self._waits:
-                self._loop.call_soon(self._look)
+                self._look_soon(self._loop)
 
     def _is_worth_a_round(self) -> bool:
         """Whether another round of the loop is likely to bring more. Who is alone waits for nobody."""

@@ -32,7 +32,7 @@ MOST_OF_A_KEY = 4_000
 """Events of one key that wait to be written. All that wait are bounded (`database/writer.py`), so batches of
 one key would leave no room for the others."""
 MOST_AHEAD = 256
-"""Of these, beyond which batches hand over no more: what others send comes in between, some 40 ms later."""
+"""Of these, beyond which batches hand over no more: what the key sends singly comes in between."""
 
 
 class Intake:
@@ -104,7 +104,7 @@ class Intake:
         return event
 
     async def make_room(self, key_id: str) -> None:
-        """For who hands over many at once: wait while others would stand long behind more of this key."""
+        """For who hands over many at once: wait while many of this key wait already."""
         while self._waiting[key_id] >= MOST_AHEAD:
             room = self._room.setdefault(key_id, asyncio.get_running_loop().create_future())
             await asyncio.wait([room])  # which is not cancelled with one of those who wait

@@ -44,6 +44,8 @@ log = logging.getLogger("governance")
 MOST: Final = 256
 """Events of one transaction."""
 MOST_BYTES: Final = 2 * 2**20
+MOST_OF_A_KEY: Final = 128
+"""That are here, on lanes or the thread's; see `fair_share.py`. With fewer the lanes have too little each."""
 GROUPS: Final = 4
 """That are under way at even distances."""
 ENOUGH: Final = 64
@@ -84,6 +86,8 @@ class LaneThread(Protocol):
 
 class Lanes:
     """One per writer, used on one event loop; `close` is called by another thread."""
+
+    most_of_a_key = MOST_OF_A_KEY
 
     def __init__(self, writer: LaneThread, count: int) -> None:
         self._writer = writer

@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 from api.database import inline_commit
+from api.database.hand_over import settle_all
 
 
 class Thread:
@@ -65,3 +66,24 @@ async def test_who_is_alone_waits_for_nobody() -> None:
         if number == 1:  # nobody knows yet
             await asyncio.sleep(0)
         assert thread.wrote == [1] * number
+
+
+async def test_the_loop_goes_round_between_commits_whatever_follows_them() -> None:
+    """What is answered brings more at once; what others send is heard in each round."""
+    loop, thread = asyncio.get_running_loop(), Thread()
+    arrivals = inline_commit.Arrivals(thread)
+
+    def add(_: Any = None) -> None:
+        arrivals.add(inline_commit.Entry(None, None, loop, add, 1), loop)
+
+    def commit_at_once(batch: list[Any]) -> bool:
+        settle_all([(entry.settle, None) for entry in batch])
+        return Thread.commit_at_once(thread, batch)
+
+    thread.commit_at_once = commit_at_once  # type: ignore[method-assign]
+    for _ in range(3):
+        add()
+    for rounds in range(1, 40):
+        await asyncio.sleep(0)
+        assert len(thread.wrote) <= rounds
+    assert len(thread.wrote) > 10 and set(thread.wrote) == {3}

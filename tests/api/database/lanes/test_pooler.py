@@ -14,8 +14,8 @@ from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
 from api.database.lanes.circuit_breaker import Silence
 from api.database.lanes.pooler import refuse_pooled
+from api.database.lanes.room import room_of_pooler
 from api.database.lanes.session import BoundedConnection
-from api.database.room import room_of_pooler
 from tests.harness.postgres import Postgres
 
 pytestmark = pytest.mark.postgres

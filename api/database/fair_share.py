@@ -1,0 +1,76 @@
+"""Events that wait because many of their key are under way, so that nobody else's stand behind all of them.
+
+Who opens connection after connection has an event of each under way. Commits take events in the order in
+which they came, so others would wait for as many as somebody else has connections. Here each key has a share
+of what is under way; beyond it its events wait for its own ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+from api.database.inline_commit import Entry
+
+
+class UnderWay(Protocol):
+    """What takes the events that are under way: `inline_commit.py` or `lanes/dispatch.py`."""
+
+    most_of_a_key: int
+    size: int
+
+    def __len__(self) -> int: ...
+
+    def add(self, entry: Entry, loop: asyncio.AbstractEventLoop) -> None: ...
+
+
+class FairShare:
+    """One per writer, used on one event loop. INVARIANT: events of one key keep their order."""
+
+    def __init__(self, arrivals: UnderWay) -> None:
+        self._arrivals = arrivals
+        self._under_way: Counter[str] = Counter()
+        self._waiting: dict[str, deque[Entry]] = {}
+        """By key. INVARIANT: none waits while less than its share is under way."""
+        self._size = 0
+
+    def __len__(self) -> int:
+        """Events that are on the loop."""
+        return len(self._arrivals) + sum(map(len, self._waiting.values()))
+
+    @property
+    def size(self) -> int:
+        """Their bytes."""
+        return self._arrivals.size + self._size
+
+    def add(self, entry: Entry, loop: asyncio.AbstractEventLoop) -> None:
+        key_id = entry.event.caller.key_id
+        entry.settle = partial(self._settled, key_id, loop, entry.settle)
+        if self._under_way[key_id] < self._arrivals.most_of_a_key:
+            self._under_way[key_id] += 1
+            self._arrivals.add(entry, loop)
+        else:
+            self._waiting.setdefault(key_id, deque()).append(entry)
+            self._size += entry.size
+
+    def _settled(
+        self, key_id: str, loop: asyncio.AbstractEventLoop, settle: Callable[[Any], None], result: Any
+    ) -> None:
+        """One is under way no more; the next of its key takes its place."""
+        try:
+            settle(result)
+        finally:
+            waiting = self._waiting.get(key_id)
+            if waiting is None:
+                self._under_way[key_id] -= 1
+                if not self._under_way[key_id]:
+                    del self._under_way[key_id]
+            else:
+                entry = waiting.popleft()
+                if not waiting:
+                    del self._waiting[key_id]
+                self._size -= entry.size
+                self._arrivals.add(entry, loop)

@@ -1,0 +1,121 @@
+"""Whose events wait: those of a key that has its share under way, in their order, and nobody else's."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from api.database import inline_commit
+from api.database.fair_share import FairShare
+from api.database.inline_commit import Entry
+from tests.harness.application import Service, event
+
+SHARE = 3
+AT = "2026-01-31T09:30:00Z"
+
+
+class Arrivals:
+    """Settles nothing by itself."""
+
+    most_of_a_key = SHARE
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+
+    @property
+    def size(self) -> int:
+        return sum(entry.size for entry in self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def add(self, entry: Entry, loop: asyncio.AbstractEventLoop) -> None:
+        self.entries.append(entry)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_key_has_its_share_and_its_order(seed: int) -> None:
+    chance, arrivals = random.Random(seed), Arrivals()
+    shares, loop = FairShare(arrivals), asyncio.new_event_loop()
+    sent: dict[str, list[int]] = {"a": [], "b": [], "c": []}
+    settled: dict[str, list[int]] = {"a": [], "b": [], "c": []}
+    size = 0
+
+    def settle_one() -> None:
+        key = chance.choice([entry.event.caller.key_id for entry in arrivals.entries])
+        first = next(entry for entry in arrivals.entries if entry.event.caller.key_id == key)
+        arrivals.entries.remove(first)
+        first.settle(first.event.number)
+
+    for number in range(300):
+        key = chance.choices("abc", (6, 2, 1))[0]
+        sent[key].append(number)
+        made = SimpleNamespace(caller=SimpleNamespace(key_id=key), number=number)
+        shares.add(Entry(None, made, loop, settled[key].append, number), loop)
+        while arrivals.entries and chance.random() < 0.45:
+            settle_one()
+        under_way = Counter(entry.event.caller.key_id for entry in arrivals.entries)
+        for each in "abc":
+            left = len(sent[each]) - len(settled[each])
+            assert under_way[each] == min(left, SHARE)
+        numbers = [set(sent[each]) - set(settled[each]) for each in "abc"]
+        assert len(shares) == sum(map(len, numbers)) and shares.size == sum(map(sum, numbers))
+        size = max(size, len(shares))
+    while arrivals.entries:
+        settle_one()
+    assert settled == sent and len(shares) == shares.size == 0 and not shares._under_way
+    assert size > 3 * SHARE
+    loop.close()
+
+
+def test_a_place_is_free_also_when_an_answer_could_not_be_given() -> None:
+    arrivals, loop = Arrivals(), asyncio.new_event_loop()
+    shares = FairShare(arrivals)
+
+    def failing(result: Any) -> None:
+        raise OSError
+
+    for _ in range(2 * SHARE):
+        made = SimpleNamespace(caller=SimpleNamespace(key_id="a"))
+        shares.add(Entry(None, made, loop, failing, 1), loop)
+    for _ in range(2 * SHARE):
+        with pytest.raises(OSError):
+            arrivals.entries.pop(0).settle(None)
+    assert len(shares) == 0 and not shares._under_way
+    loop.close()
+
+
+def test_what_another_key_sends_stands_behind_a_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not behind as many events as somebody else has connections."""
+    most = 4 * inline_commit.MOST_OF_A_KEY
+
+    async def play() -> None:
+        async with Service(tmp_path, []) as running:
+            writer, order = running.context.writer, []
+            commit = writer.commit_at_once
+
+            def noted(batch: list[Entry]) -> bool:
+                order.extend(entry.event.caller.key_id for entry in batch)
+                return commit(batch)
+
+            monkeypatch.setattr(writer, "commit_at_once", noted)
+            writer.arrivals._not_before = 0.0  # type: ignore[union-attr]
+            many = [
+                running.call("agent", "POST", "/v1/events", event(f"m-{n}", "custom.note", AT, {}))
+                for n in range(most)
+            ]
+            one = running.call("other agent", "POST", "/v1/events", event("one", "custom.note", AT, {}))
+            answers = await asyncio.gather(*many, one)
+            assert {answer.status_code for answer in answers} == {200}
+            (lonely,) = (key for key, count in Counter(order).items() if count == 1)
+            assert order.index(lonely) <= 2 * inline_commit.MOST_OF_A_KEY, order.index(lonely)
+
+    asyncio.run(play())
