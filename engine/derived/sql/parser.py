@@ -20,6 +20,10 @@ STEPS_A_CHARACTER: Final = 3
 STEPS_A_TEXT: Final = 30
 """Steps that it costs to begin with a text, or with a statement that is read alone."""
 
+ENDS: Final = {"'": "'", '"': '"', "`": "`", "[": "]", "/*": "*/"}
+"""What a text may lack at its end, by what begins it: many clients run what stands before the statement in
+which it breaks off."""
+
 
 class Beyond(Exception):
     """A bound was reached."""
@@ -46,17 +50,23 @@ def parsed(text: str, dialect: str, steps: list[int]) -> list[Any] | None:
 
 
 def apart(text: str, dialect: str = POSTGRES) -> list[str]:
-    """The statements of a text, so that one which cannot be read hides no other; none if even the words
-    cannot be told apart."""
-    from sqlglot.errors import SqlglotError
-
-    try:
-        tokens = _reader(dialect)[0].tokenize(text)
-    except (SqlglotError, ValueError):
-        return []
+    """The statements of a text, so that one which cannot be read hides no other, nor does one that does not
+    end; none if even the words cannot be told apart."""
+    lacking = [end for begin, end in ENDS.items() if begin in text and ";" in text]
+    tokens = next(filter(None, (_tokens(text + end, dialect) for end in ("", *lacking))), [])
     ends = [token.start for token in tokens if token.token_type.name == "SEMICOLON"]
     pieces = [text[start:end].strip(" ;\n\t\r") for start, end in pairwise([0, *ends, len(text)])]
     return [piece for piece in pieces if piece]
+
+
+def _tokens(text: str, dialect: str) -> list[Any]:
+    """Its words; none where they cannot be told apart."""
+    from sqlglot.errors import SqlglotError
+
+    try:
+        return list(_reader(dialect)[0].tokenize(text))
+    except (SqlglotError, ValueError):
+        return []
 
 
 def load_readers() -> None:

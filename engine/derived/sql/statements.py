@@ -32,9 +32,10 @@ MOST_SQL: Final = 16_384
 
 UNKNOWN: Final = "unknown"
 
-_HIDDEN: Final = re.compile(r"\$\w*\$|/\*(?>(?:[^*/]|\*(?!/)|/(?!\*))*)/\*")
-"""`$x$` is a name to some databases, and a comment within another ends at some with the first `*/`."""
-_OTHERWISE: Final = re.compile(rf"[\\`#]|--(?!\s)|/\*M?!|\btemporary\b|{_HIDDEN.pattern}", re.IGNORECASE)
+_HIDDEN: Final = re.compile(r"\$\w*\$|--(?!\s)|/\*(?>(?:[^*/]|\*(?!/)|/(?!\*))*)/\*")
+"""`$x$` is a name to some databases, `--1` a number, and a comment within another ends at some with the first
+`*/`."""
+_OTHERWISE: Final = re.compile(rf"[\\`#]|/\*M?!|\btemporary\b|{_HIDDEN.pattern}", re.IGNORECASE)
 _NAMED: Final = re.compile(
     r"\b(?:table|into|from|join)\s(?:if\s(?:not\s)?exists\s|only\s|/\*[^*]*+\*/\s?)*([^\s(),;.]+(?:\s?\.\s?[^\s(),;]+)?)"
 )

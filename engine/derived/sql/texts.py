@@ -18,17 +18,19 @@ from engine.shell.options import given as given_to
 
 _SQL_KEYS: Final = word_set("sql ddl dml")
 _KEYS: Final = _SQL_KEYS | word_set("query queries statement statements script migration")
-_GAP: Final = r"[\s(;\ufeff]"
+_BLANK: Final = r"\s\ufeff\x00-\x1f"
+"""What parts words, to SQLite and SQL Server too."""
+_GAP: Final = rf"[{_BLANK}(;]"
 FIRST: Final = (
     r"(?:select|insert|update|delete|drop|create|alter|truncate|with|merge|grant|revoke|replace|call|exec|execute"
     r"|do|set|begin|explain|copy|load|vacuum|rename|declare|use|values|lock|commit|rollback|reindex|pragma|attach"
     r"|handler|xa|prepare|if\s+(?:not\s+)?(?:exists|object_id)|table\s+[\w.\"]+\s*(?=;|\Z))(?!\w)"
 )
 BEGINS: Final = re.compile(
-    rf"(?:\A{_GAP}*+|(?<!{_GAP})(?=[\s(\ufeff]*;){_GAP}++|(?:\*/|/\*M?!\d*+){_GAP}*+){FIRST}", re.IGNORECASE
+    rf"(?:\A{_GAP}*+|(?<!{_GAP})(?=[{_BLANK}(]*;){_GAP}++|(?:\*/|/\*M?!\d*+){_GAP}*+){FIRST}", re.IGNORECASE
 )
 """A statement at the beginning, behind a semicolon or behind a comment. No gap is gone through twice."""
-_BEGINS_A_LINE: Final = re.compile(rf"(?<!{_GAP})(?=[\s(;\ufeff]*[\n\r]){_GAP}++{FIRST}", re.IGNORECASE)
+_BEGINS_A_LINE: Final = re.compile(rf"(?<!{_GAP})(?={_GAP}*[\n\r]){_GAP}++{FIRST}", re.IGNORECASE)
 _LINE_COMMENT: Final = re.compile(r"--|#")
 _CLIENTS: Final = word_set(
     "psql mysql mariadb sqlite3 sqlite sqlcmd bq duckdb clickhouse-client snowsql usql pgcli mycli wrangler "

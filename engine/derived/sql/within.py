@@ -82,12 +82,18 @@ _FORCED: Final = re.compile(
 """What the parser does not know: PostgreSQL throws out who is connected."""
 
 
+_BLANK: Final = re.compile(r"[\x00-\x08\x0e-\x1f\ufeff]")
+"""What is a part of a word to the parser, and parts two for SQLite (U+FEFF) or SQL Server."""
 _COMMENT: Final = re.compile(r"/\*|--")
 _PIECE: Final = re.compile(
     r"(?<!\w)[eE]'(?>[^'\\]|''|\\.)*+'?|'[^']*+'?|\"[^\"]*+\"?|(?<![\w$])\$(?:[^\W\d]\w*+)?\$|--[^\n\r]*+|/\*",
     re.DOTALL,
 )
 _BORDER: Final = re.compile(r"/\*|\*/")
+_END: Final = re.compile(r"\*/")
+_MISREAD: Final = re.compile(r"[`\[]|/\*(?>(?:[^*/]|\*(?!/)|/(?!\*))*)/\*")
+"""What no dialect of the parser has beside all comments: names as SQLite takes them, behind `--x`, and
+PostgreSQL's comments within one another."""
 _WORDS_COUNT: Final = re.compile(r"\b(?:explain|prepare|alter|truncate|create|declare|lock)\b", re.IGNORECASE)
 """What is read word by word, so that a comment among the words hides what they are."""
 _ESCAPED_NAME: Final = re.compile(
@@ -97,7 +103,8 @@ _ESCAPED_NAME: Final = re.compile(
 
 def plain(text: str) -> str:
     """A text in words that the parser knows."""
-    text = _BATCH.sub(";", _FORCED.sub(r"\1", _TABLES.sub(r"\1", text.removeprefix("\ufeff"))))
+    text = _BLANK.sub(" ", text)
+    text = _BATCH.sub(";", _FORCED.sub(r"\1", _TABLES.sub(r"\1", text)))
     return _ESCAPED_NAME.sub(_spelled, text) if '&"' in text else text
 
 
@@ -112,8 +119,9 @@ def _character(code: int) -> str:
     return chr(code) if code < 0xD800 or 0xE000 <= code <= 0x10FFFF else "?"
 
 
-def _pieces(text: str) -> Iterator[tuple[int, int, str]]:
-    """Where begins and ends what is quoted or a comment, as PostgreSQL takes it, and how it begins."""
+def _pieces(text: str, *, nested: bool = True) -> Iterator[tuple[int, int, str]]:
+    """Where begins and ends what is quoted or a comment, as PostgreSQL takes it, and how it begins; with
+    `nested` False the first `*/` ends a comment."""
     at = 0
     while (found := _PIECE.search(text, at)) is not None:
         at = found.end()
@@ -121,19 +129,19 @@ def _pieces(text: str) -> Iterator[tuple[int, int, str]]:
             close = text.find(found[0], at)
             at = len(text) if close < 0 else close + len(found[0])
         elif found[0] == "/*":
-            depth = 1
-            while depth and (border := _BORDER.search(text, at)) is not None:
+            depth, border_of = 1, (_BORDER if nested else _END)
+            while depth and (border := border_of.search(text, at)) is not None:
                 depth += 1 if border[0] == "/*" else -1
                 at = border.end()
             at = len(text) if depth else at
         yield found.start(), at, found[0]
 
 
-def uncommented(text: str) -> str:
-    """A text with a blank for each comment: one may lie within another."""
+def uncommented(text: str, *, nested: bool = True) -> str:
+    """A text with a blank for each comment: one may lie within another where they are `nested`."""
     kept: list[str] = []
     at = 0
-    for start, end, piece in _pieces(text):
+    for start, end, piece in _pieces(text, nested=nested):
         is_comment = piece.startswith(("--", "/*"))
         kept.append(text[at:start] + " " if is_comment else text[at:end])
         at = end
@@ -170,8 +178,12 @@ def readings(text: str) -> Iterator[str]:
     """A plain text as databases take it, with what it explains or prepares as statements."""
     # what stands in /*! */ is run by MySQL, in /*M! */ by MariaDB, and by some versions alone
     found = [_CONDITIONAL.sub(kept, text) for kept in (r" \1 ", " ")]
-    if _COMMENT.search(text) is not None and _WORDS_COUNT.search(text) is not None:
-        found.append(uncommented(text))
+    if _COMMENT.search(text) is not None:
+        is_misread = _MISREAD.search(text) is not None
+        if is_misread or _WORDS_COUNT.search(text) is not None:
+            found.append(uncommented(text))
+        if is_misread:
+            found.append(uncommented(text, nested=False))
     yield from dict.fromkeys(_PREPARED.sub(r"\1 ", _EXPLAINED.sub(r"\1 ", each)) for each in found)
 
 
