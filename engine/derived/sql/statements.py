@@ -52,11 +52,11 @@ def statements_of(texts: Iterable[str]) -> tuple[list[Json], bool]:
     room = MOST_SQL
     steps = [STEPS]
     for text in texts:
-        text = plain(text)
         room -= len(text)
-        steps[0] += STEPS_A_CHARACTER * len(text)
         if room < 0:
             return list(found.values()), True
+        text = plain(text)
+        steps[0] += STEPS_A_CHARACTER * len(text)
         try:
             for read in readings(text):
                 for entry in _entries(read, steps):
@@ -96,8 +96,9 @@ def _entries(text: str, steps: list[int], alone: bool = False) -> Iterator[dict[
         if len(several) > 1:
             for each in several:
                 yield from _entries(each, steps)
-            return
-        yield _entry(UNKNOWN)
+            alone = True  # what is behind others was read with them
+        else:
+            yield _entry(UNKNOWN)
     if not alone and not _is_understood(read[0]):
         for whole, cut in later(text):
             yield from _behind(whole, cut, steps)

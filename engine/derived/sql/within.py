@@ -18,8 +18,10 @@ BODY: Final = re.compile(
     re.IGNORECASE,
 )
 """How begins what PostgreSQL runs later, or with `DO` now; others refuse it."""
-_TEXT: Final = r"N?(?:'((?>(?:[^']|'')*))'|\"((?>(?:[^\"]|\"\")*))\")"
+_TEXT: Final = r"[NE]?(?:'((?>(?:[^']|'')*))'|\"((?>(?:[^\"]|\"\")*))\")"
 """MySQL takes both kinds of quotes; of a command line one kind is left."""
+_ESCAPE: Final = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{4})|([0-7]{1,3})|([bfnrt]))")
+"""A character in a text with `E` before it: by its digits, or one for which a blank will do."""
 _EXECUTED: Final = re.compile(
     r"(?:\bexec(?:ute)?\b(?:\s+immediate)?[\s(]*(?:(?:\w+\.){0,3}sp_(?:executesql|msforeach\w{1,9})\s*(?:@\w+\s*=\s*)?"
     r"|(format|concat)\s*\(\s*)?|\bprepare\s+\w+\s+from\s+)" + _TEXT,
@@ -27,7 +29,9 @@ _EXECUTED: Final = re.compile(
 )
 """A statement in a text, perhaps with places for names."""
 _KEPT: Final = re.compile(
-    r"(?:\w\s*:=|@\w+(?:\s+(?:as\s+)?n?varchar\s*(?:\([^)']{0,9}\))?)?\s*\+?=)\s*()" + _TEXT, re.IGNORECASE
+    r"(?:\w\s*:=|@\w+(?:\s+(?:as\s+)?n?varchar\s*(?:\([^)']{0,9}\))?)?\s*\+?=)\s*(?:(concat)\s*\(\s*)?"
+    + _TEXT,
+    re.IGNORECASE,
 )
 """One that is kept under a name ..."""
 _RUNS: Final = re.compile(r"\bexec(?:ute)?\b|\bprepare\s+\w+\s+from\b", re.IGNORECASE)
@@ -44,10 +48,11 @@ _BATCH: Final = re.compile(r"^[ \t]*go[ \t]*$", re.IGNORECASE | re.MULTILINE)
 """Where the clients of SQL Server end what they send together."""
 _CONDITIONAL: Final = re.compile(r"/\*M?!\d*+((?>(?:[^*]|\*(?!/))*))(?:\*/|\Z)")
 _EXPLAINED: Final = re.compile(
-    r"(^|;)\s*explain\s++(?=[^;]{0,200}\banaly[sz]e\b)(?:(?:analy[sz]e|verbose|\([^)]{0,200}\))\s*)+",
+    r"(^|;)\s*(?:explain\s++(?=[^;]{0,200}\banaly[sz]e\b)(?:(?:analy[sz]e|verbose|\([^)]{0,200}\))\s*)+"
+    r"|analyze\s+(?:format\s*=\s*\w+\s+)?(?=(?:delete|update|insert|replace|with)\b))",
     re.IGNORECASE,
 )
-"""`EXPLAIN ANALYZE` runs what it explains, ..."""
+"""`EXPLAIN ANALYZE` runs what it explains, and so does MariaDB's `ANALYZE`, ..."""
 _PREPARED: Final = re.compile(
     r"(^|;)\s*prepare\s+(?:\w+|\"[^\"]*\")\s*+(?:\([^)]{0,200}\)\s*+)?as\s+", re.IGNORECASE
 )
@@ -75,11 +80,26 @@ _ENDS: Final = re.compile(
     r"\b(?:end|else|commit|rollback|exec(?:ute)?|print|begin|if|return|declare|create|alter|insert|use)\b",
     re.IGNORECASE,
 )
+_BRACKET: Final = re.compile(r"[()]")
 _TABLES: Final = re.compile(r"\b(drop\s+(?:temporary\s+)?table)s\b", re.IGNORECASE)
 _FORCED: Final = re.compile(
     r"(drop\s+database\s+(?:if\s+exists\s+)?[\w.\"]{1,128})\s+with\s*\(\s*force\s*\)", re.IGNORECASE
 )
-"""What the parser does not know: PostgreSQL throws out who is connected."""
+"""What the parser does not know: PostgreSQL throws out who is connected; ..."""
+_WAITING: Final = re.compile(r"\s(?:nowait|wait\s+\d+)\s*+(?=;|\Z)", re.IGNORECASE)
+"""... how long MariaDB and Oracle wait for others; ..."""
+_IGNORING: Final = re.compile(
+    r"\b(?:(delete|update)(?:\s+(?:low_priority|quick|ignore))++(?=\s)"
+    r"|(alter)(?:\s+(?:online|offline|ignore))++(?=\s+table\b))",
+    re.IGNORECASE,
+)
+"""... how MySQL and MariaDB go about it; ..."""
+_DELETED_FROM: Final = re.compile(r"\bdelete\s[^;()']{1,300}?\sfrom\b", re.IGNORECASE)
+"""... `DELETE t.*, u.* FROM`, as Access and MySQL have it; ..."""
+_REPLACED: Final = re.compile(
+    r"\bcreate\s+or\s+replace\s+(?:transient\s+)?(database|schema)\s+([\w.`\"]{1,256})", re.IGNORECASE
+)
+"""... and that all that is in a database of Snowflake or MariaDB is gone then."""
 
 
 _BLANK: Final = re.compile(r"[\x00-\x08\x0e-\x1f\ufeff]")
@@ -105,6 +125,9 @@ def plain(text: str) -> str:
     """A text in words that the parser knows."""
     text = _BLANK.sub(" ", text)
     text = _BATCH.sub(";", _FORCED.sub(r"\1", _TABLES.sub(r"\1", text)))
+    text = _IGNORING.sub(lambda found: found[1] or found[2], _WAITING.sub("", text))
+    text = _REPLACED.sub(r"drop \1 \2; create \1 \2", text)
+    text = _DELETED_FROM.sub(lambda found: found[0].replace(".*", ""), text)
     return _ESCAPED_NAME.sub(_spelled, text) if '&"' in text else text
 
 
@@ -168,10 +191,20 @@ def later(text: str) -> Iterator[tuple[str, str]]:
     starts = [found.start() for found in _LATER.finditer(shown, 0, made.start() if made else len(shown))]
     for start, following in pairwise([*starts, len(text)]):
         end = shown.find(";", start, following)
-        end = following if end < 0 else end
+        end = _outside(shown, start, following if end < 0 else end)
         sooner = _ENDS.search(shown, start + 1, end)
         if start:
             yield text[start:end], text[start : sooner.start() if sooner else end]
+
+
+def _outside(shown: str, start: int, end: int) -> int:
+    """Where ends what begins at `start`: at `end`, or with brackets around it (`COPY (DELETE ...)`)."""
+    depth = 0
+    for found in _BRACKET.finditer(shown, start, end):
+        depth += 1 if found[0] == "(" else -1
+        if depth < 0:
+            return found.start()
+    return end
 
 
 def readings(text: str) -> Iterator[str]:
@@ -216,4 +249,13 @@ def _put_together(found: re.Match[str], text: str) -> str:
 
 def _said(found: re.Match[str], group: int) -> str:
     """A quoted text as it is meant."""
-    return found[group + 1].replace('""', '"') if found[group] is None else found[group].replace("''", "'")
+    if found[group] is None:
+        return found[group + 1].replace('""', '"')
+    text = found[group].replace("''", "'")
+    quote = found.start(group) - 1
+    return _ESCAPE.sub(_escaped, text) if found.string[quote - 1 : quote] in ("e", "E") else text
+
+
+def _escaped(found: re.Match[str]) -> str:
+    digits = found[1] or found[2]
+    return " " if found[4] else _character(int(digits, 16) if digits else int(found[3], 8))

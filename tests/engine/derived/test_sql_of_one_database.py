@@ -1,0 +1,49 @@
+"""Statements that one database has and the parser does not: of MySQL, MariaDB, Snowflake and PostgreSQL."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.engine.derived.declared import shown
+
+
+@pytest.mark.parametrize(
+    ("text", "verb", "table"),
+    [
+        ("ANALYZE DELETE FROM users", "delete", "users"),
+        ("select 1; analyze format=json update users set a = 1", "update", "users"),
+        ("DELETE LOW_PRIORITY QUICK IGNORE FROM users", "delete", "users"),
+        ("UPDATE LOW_PRIORITY users SET a = 1", "update", "users"),
+        ("DELETE users.*, logs.* FROM users JOIN logs", "delete", "users"),
+        ("DROP TABLE users WAIT 1; SELECT 1", "drop", "users"),
+        ("DROP TABLE users NOWAIT", "drop", "users"),
+        ("ALTER ONLINE IGNORE TABLE users DROP COLUMN a", "drop", "users"),
+        ("CREATE OR REPLACE SCHEMA prod.public", "drop", "prod.public"),
+        ("create or replace transient database prod clone old", "drop", "prod"),
+        ("SET @s = CONCAT('DROP ', 'TABLE users'); PREPARE p FROM @s; EXECUTE p", "drop", "users"),
+        ('SELECT "\\"; DELETE FROM x"; DELETE FROM users', "delete", "users"),
+        ("COPY (DELETE FROM users RETURNING *) TO STDOUT", "delete", "users"),
+        ("copy (with x as (update users set a = 1 returning 1) select 1) to '/x'", "update", "users"),
+        ("DO E'BEGIN DELETE\\x20FROM users; END'", "delete", "users"),
+        ("DO $$ BEGIN EXECUTE E'\\104ROP\\tTABLE users'; END $$", "drop", "users"),
+    ],
+)
+def test_the_table_that_a_statement_touches(text: str, verb: str, table: str) -> None:
+    entries = shown("sql", {"query": text}, "sql")
+    assert any(each["verb"] == verb and table in each["tables"] for each in entries), entries
+
+
+@pytest.mark.parametrize(
+    ("text", "verbs"),
+    [
+        ("ANALYZE TABLE users", ["analyze"]),
+        ("ANALYZE users", ["analyze"]),
+        ("CREATE OR REPLACE TABLE users (a int)", ["create"]),
+        ("CREATE SCHEMA IF NOT EXISTS a", ["create"]),
+        ("SELECT users.* FROM users FOR UPDATE NOWAIT", ["select"]),
+        ("ALTER TABLE users ADD COLUMN a int", ["alter"]),
+        ("COPY (SELECT 1) TO STDOUT", ["copy"]),
+    ],
+)
+def test_others_stay_what_they_are(text: str, verbs: list[str]) -> None:
+    assert [each["verb"] for each in shown("sql", {"query": text}, "sql")] == verbs
