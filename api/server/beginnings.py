@@ -1,10 +1,10 @@
-"""Which requests of one credential are begun now, and which in a later round of the event loop.
+"""Which requests of one holder are begun now, and which in a later round of the event loop.
 
 Who opens connection after connection would have all that they ask begun before anybody else is heard. So of
-each credential a few requests are begun in a round; the rest stands in a queue of its own, and whoever sends
-one after the other waits for no such queue. Whose connection is lost leaves it, so that no more stand there
-than there may be connections. Requests that stood behind others of their connection are begun a few at a
-time.
+each holder - a key, a user, or an address without a valid credential - a few requests are begun in a round;
+the rest stands in a queue of its own, and whoever sends one after the other waits for no such queue. Whose
+connection is lost leaves it, so that no more stand there than there may be connections. Requests that stood
+behind others of their connection are begun a few at a time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable
 from typing import Final, Protocol
 
 AT_ONCE: Final = 4
-"""Requests of one credential that are begun in one round."""
+"""Requests of one holder that are begun in one round."""
 
 BEGUN_TOGETHER: Final = 4
 """Requests that stood behind others, of all connections, in one round of the event loop."""
@@ -48,42 +48,40 @@ class NextRequests:
 
 
 class Beginnings:
-    """See the module; one per event loop. Those of one credential keep their order."""
+    """See the module; one per event loop. Those of one holder keep their order."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._begun: Counter[bytes] = Counter()
-        """In this round, by credential. INVARIANT: while it holds any, the next round is called for."""
-        self._queues: dict[bytes, OrderedDict[Hashable, Begin]] = {}
-        """By credential and connection, which waits for one request at a time."""
+        self._begun: Counter[str] = Counter()
+        """In this round, by holder. INVARIANT: while it holds any, the next round is called for."""
+        self._queues: dict[str, OrderedDict[Hashable, Begin]] = {}
+        """By holder and connection, which waits for one request at a time."""
 
-    def add(self, credential: bytes, connection: Hashable, begin: Begin) -> None:
-        """Begin a request, now or in its turn; what carries no credential is begun at once."""
-        if not credential:
-            begin()
-        elif credential in self._queues or self._begun[credential] >= AT_ONCE:
-            self._queues.setdefault(credential, OrderedDict())[connection] = begin
+    def add(self, holder: str, connection: Hashable, begin: Begin) -> None:
+        """Begin a request, now or in its turn."""
+        if holder in self._queues or self._begun[holder] >= AT_ONCE:
+            self._queues.setdefault(holder, OrderedDict())[connection] = begin
         else:
-            self._begin(credential, begin)
+            self._begin(holder, begin)
 
-    def leave(self, credential: bytes, connection: Hashable) -> None:
+    def leave(self, holder: str, connection: Hashable) -> None:
         """Its connection is lost: if it was not begun by now, it never is."""
-        if (queue := self._queues.get(credential)) is not None:
+        if (queue := self._queues.get(holder)) is not None:
             queue.pop(connection, None)
 
-    def _begin(self, credential: bytes, begin: Begin) -> None:
+    def _begin(self, holder: str, begin: Begin) -> None:
         if not self._begun:
             self._loop.call_soon(self._next_round)
-        self._begun[credential] += 1
+        self._begun[holder] += 1
         begin()
 
     def _next_round(self) -> None:
         self._begun.clear()
-        for credential, queue in list(self._queues.items()):
+        for holder, queue in list(self._queues.items()):
             for _ in range(min(AT_ONCE, len(queue))):
-                self._begin(credential, queue.popitem(last=False)[1])
+                self._begin(holder, queue.popitem(last=False)[1])
             if not queue:
-                del self._queues[credential]
+                del self._queues[holder]
 
 
 def credential_of(headers: list[tuple[bytes, bytes]]) -> bytes:

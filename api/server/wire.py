@@ -70,7 +70,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _credential = b""
     """Of the request that was begun last."""
     _holder: str | None = None
-    """Whose that is, once it was asked for."""
+    """Whose that request is, once that was asked for."""
     _beyond = False
     """It was let in beyond the bound, until its first request says whose it is."""
     _deadline: float | None = None
@@ -282,8 +282,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         self._running = cycle
-        credential = self._credential = credential_of(cycle.scope["headers"])
-        self._holder = None
+        self._credential = credential_of(cycle.scope["headers"])
+        holder = self._holder = self._whose()
         beginnings = self._beginnings.get(self.server_state)
         if beginnings is None:
             beginnings = self._beginnings[self.server_state] = Beginnings(self.loop)
@@ -294,7 +294,7 @@ class BoundedProtocol(HttpToolsProtocol):
                 cycle.keep_alive = False
                 start(cycle, without_place(cycle.scope, app))  # in no queue, which keeps others out
                 return
-        beginnings.add(credential, self, lambda: start(cycle, app))
+        beginnings.add(holder, self, lambda: start(cycle, app))
 
     # One timer watches over a connection for all of its requests, instead of a new one for each.
 
@@ -357,8 +357,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._running is not None:
             self._running.disconnected = True
             self._running.message_event.set()
-            credential = credential_of(self._running.scope["headers"])
-            self._beginnings[self.server_state].leave(credential, self)
+            self._beginnings[self.server_state].leave(self._holder or "", self)
         self._look_no_more()
         if self.timeout_keep_alive_task is not None:
             self.timeout_keep_alive_task.cancel()

@@ -136,6 +136,10 @@ class Service:
     def known(self, digest: str) -> Caller | None:
         return self.keys.get(digest)
 
+    def holder(self, credential: str) -> str:
+        caller = self.known(key_digest(credential))
+        return "" if caller is None else caller.holder
+
     async def from_key(self, key: str, address: str, *, certain: bool = False) -> Caller:
         caller = self.known(key_digest(key))
         if caller is None:

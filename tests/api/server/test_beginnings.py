@@ -1,4 +1,4 @@
-"""Of one credential a few requests are begun in each round of the event loop; nobody else stands behind the
+"""Of one holder a few requests are begun in each round of the event loop; nobody else stands behind the
 rest."""
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ import socket
 from functools import partial
 from typing import Any
 
+import pytest
+
 from api.cli.commands.serve import TAKEN_TOGETHER, _handles
 from api.server.beginnings import AT_ONCE, Beginnings, credential_of
 from api.server.wire import BoundedProtocol
@@ -15,21 +17,21 @@ from tests.harness.event_connection import Connection, Service
 
 
 async def test_who_asks_for_much_is_begun_in_turns() -> None:
-    begun: list[tuple[bytes, int]] = []
+    begun: list[tuple[str, int]] = []
     beginnings = Beginnings(asyncio.get_running_loop())
     for number in range(10):
-        beginnings.add(b"many", number, partial(begun.append, (b"many", number)))
-    for credential in (b"one", b"", b""):
-        beginnings.add(credential, 99, partial(begun.append, (credential, 0)))
-    assert begun == [(b"many", each) for each in range(AT_ONCE)] + [(b"one", 0), (b"", 0), (b"", 0)]
+        beginnings.add("many", number, partial(begun.append, ("many", number)))
+    for holder in ("one", "", "other"):
+        beginnings.add(holder, 99, partial(begun.append, (holder, 0)))
+    assert begun == [("many", each) for each in range(AT_ONCE)] + [("one", 0), ("", 0), ("other", 0)]
     await asyncio.sleep(0)
     assert len(begun) == 2 * AT_ONCE + 3
-    beginnings.add(b"many", 10, partial(begun.append, (b"many", 10)))
+    beginnings.add("many", 10, partial(begun.append, ("many", 10)))
     for _ in range(3):
         await asyncio.sleep(0)
-    assert [number for credential, number in begun if credential == b"many"] == list(range(11))
-    beginnings.add(b"many", 11, partial(begun.append, (b"many", 11)))
-    assert begun[-1] == (b"many", 11)
+    assert [number for holder, number in begun if holder == "many"] == list(range(11))
+    beginnings.add("many", 11, partial(begun.append, ("many", 11)))
+    assert begun[-1] == ("many", 11)
 
 
 async def test_a_request_whose_connection_is_lost_before_its_turn_waits_no_more() -> None:
@@ -45,10 +47,30 @@ async def test_a_request_whose_connection_is_lost_before_its_turn_waits_no_more(
         connection.protocol.data_received(b"GET /%d HTTP/1.1\r\nx-api-key: k\r\n\r\n" % number)
     for number in (0, AT_ONCE):
         connections[number].protocol.connection_lost(ConnectionResetError())
-    waiting = BoundedProtocol._beginnings[connections[0].state]._queues[b"k"]
+    waiting = BoundedProtocol._beginnings[connections[0].state]._queues[connections[0].protocol.holder or ""]
     assert list(waiting) == [each.protocol for each in connections[AT_ONCE + 1 :]]
     await connections[1].rest()
     assert begun == [f"/{each}" for each in range(AT_ONCE + 3) if each != AT_ONCE]
+
+
+@pytest.mark.parametrize("sent", [b"", b"x-api-key: wrong-%d\r\n", b"authorization: Bearer wrong-%d\r\n"])
+async def test_without_a_valid_credential_it_is_the_address_that_asks(sent: bytes) -> None:
+    """Else whoever makes up another one for each connection would be begun before anybody else is heard."""
+    begun: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        begun.append(scope["path"])
+
+    service = Service()
+    connections = [Connection(service, app=app) for _ in range(3 * AT_ONCE)]
+    for number, connection in enumerate(connections):
+        connection.protocol.server_state = connections[0].state
+        line = sent % number if sent else sent
+        connection.protocol.data_received(b"GET /%d HTTP/1.1\r\n%b\r\n" % (number, line))
+    (waiting,) = BoundedProtocol._beginnings[connections[0].state]._queues.values()
+    assert len(waiting) == 2 * AT_ONCE
+    await connections[-1].rest()
+    assert begun == [f"/{number}" for number in range(3 * AT_ONCE)]
 
 
 def test_a_credential_is_a_key_or_a_token() -> None:
