@@ -28,6 +28,7 @@ from api.database.connection import COPY_PROGRESS, Database
 from api.database.lacking import tables_of
 from api.database.lanes.room import too_little
 from api.database.postgres import Postgres
+from api.database.sqlite.network import network_file_system
 from api.database.sqlite.other_name import also_named
 from api.database.transaction import Transaction
 from api.settings import Settings, SettingsError
@@ -102,6 +103,7 @@ def prepare(
             too_little(store, settings.lanes, settings.workers),
             _in_the_clear(store),
             _few_addresses(),
+            _on_a_network(store),
             *_unheeded(settings, store),
         )
         return replace(made, notes=tuple(note for note in notes if note is not None))
@@ -191,6 +193,17 @@ def _in_the_clear(store: Database) -> str | None:
         f"The connection to PostgreSQL on `{host}` is not encrypted: whoever is on the way reads and changes "
         "all that is recorded. Put `?sslmode=verify-full&sslrootcert=FILE` behind the address of the "
         "database, with the certificate of its authority, or `?sslmode=disable` where that is meant."
+    )
+
+
+def _on_a_network(store: Database) -> str | None:
+    kind = network_file_system(store.path) if store.is_sqlite else None
+    if kind is None:
+        return None
+    return (
+        f"The database `{store.path}` lies on a network file system ({kind}). Two machines that use it, also "
+        "for the moment in which a new service begins before the old one has ended, destroy it. Put the data "
+        "folder on a local disk, or use PostgreSQL; until then see that the old one has ended first."
     )
 
 

@@ -29,6 +29,7 @@ from api.audit.checkpoints import Body, Checkpointer, by_chain, newest
 from api.database.audit_chain import tips
 from api.database.connection import Database
 from api.database.sqlite.files import beside_database, resolved
+from api.database.sqlite.network import perhaps_another_machine
 from api.database.sqlite.write_lock import is_served
 from api.database.table import INSTALLATION
 from api.settings import Settings, SettingsError
@@ -161,12 +162,13 @@ class AuditMark:
         log_file, log_index = beside_database(self._database or Path())
         both = f"`{log_file}` and `{log_index}`"
         foreign = f"delete {both} if they are of the file of before, " if self.beside_log else ""
+        elsewhere = perhaps_another_machine(self._database or Path())
         return (
             f"the database `{self._database}` is behind `{self.path}`: "
             + "; ".join(each.text for each in found)
             + ", and with them perhaps halts, decisions and approvals. Stop the service and put the right "
             f"file back, with the `{log_file.name}` that lay beside it. If you have put an older one there "
-            f"on purpose, {foreign}run `governance audit accept-restored`, and start again"
+            f"on purpose, {foreign}run `governance audit accept-restored`, and start again{elsewhere}"
         )
 
     def missed(self, store: Database) -> str | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from api.database.sqlite.network import perhaps_another_machine
 from engine.errors import ArchiveUnavailable
 
 AT_LIMIT: Final = 64 * 2**10
@@ -147,6 +148,7 @@ def operator_message(made: DatabaseUnavailable, error: BaseException, url: str) 
                 f"`{path}` is no database or is damaged; stop the service and put a copy that "
                 f"`governance backup FILE` made in its place, and delete `{path}-wal` and `{path}-shm`; "
                 "if the path is wrong, mend --database-url or GOVERNANCE_DATABASE_URL"
+                f"{perhaps_another_machine(Path(path))}"
             )
         if isinstance(made, DatabaseFull):
             return (
