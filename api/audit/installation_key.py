@@ -64,7 +64,8 @@ def installation_key(settings: Settings) -> InstallationKey:
     """The key of the data folder, or of `GOVERNANCE_AUDIT_KEY_FILE`; made at the first call. Raises
     SettingsError when it must not be used."""
     path = key_file(settings)
-    text = kept(path, "the key of the audit log", new_key, "")
+    otherwise = "move it to another one, and name it in GOVERNANCE_AUDIT_KEY_FILE"
+    text = kept(path, "the key of the audit log", new_key, otherwise)
     try:
         return InstallationKey(bytes.fromhex(text))
     except ValueError:

@@ -38,7 +38,7 @@ def kept(path: Path, what: str, make: Callable[[], str], otherwise: str) -> str:
     if os.name != "nt" and is_open(mode, found.st_uid, os.getuid()):
         raise SettingsError(
             f"{what} `{path}` may be read by other users of this machine (mode {mode:04o}); "
-            f"run `chmod 600 {path}`{otherwise}"
+            f"run `chmod 600 {path}`; where the file system has no modes, {otherwise}"
         )
     return text
 

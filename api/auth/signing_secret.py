@@ -28,7 +28,7 @@ def signing_secret(settings: Settings) -> bytes:
         path,
         "the signing secret",
         lambda: secrets.token_urlsafe(48),
-        ", or set GOVERNANCE_JWT_SECRET where the file system has no modes",
+        "set GOVERNANCE_JWT_SECRET",
     ).encode()
     if len(secret) < SHORTEST:
         raise SettingsError(

@@ -30,6 +30,11 @@ log = logging.getLogger("governance")
 
 PREFIX: Final = "sealed:1:"
 """Begins every encrypted value; one without it was kept by a version that did not encrypt."""
+_CLOSED: Final = "`%s` could be read by other users of this machine; it is closed to them now"
+_OPEN: Final = (
+    "`%s` may be read by other users of this machine, and cannot be closed to them; give it to the user of "
+    "the service, or move the data folder where the file system has no modes"
+)
 _NONCE: Final = 12
 _PURPOSE: Final = b"agent-governance-service: secrets at rest"
 
@@ -125,7 +130,6 @@ def close_to_others(path: Path) -> None:
         with contextlib.suppress(OSError):
             mode = each.stat().st_mode
             if os.name != "nt" and stat.S_ISREG(mode) and stat.S_IMODE(mode) & 0o077:
-                each.chmod(0o600)
-                log.warning(
-                    "`%s` could be read by other users of this machine; it is closed to them now", each
-                )
+                with contextlib.suppress(OSError):
+                    each.chmod(0o600)
+                log.warning(_OPEN if stat.S_IMODE(each.stat().st_mode) & 0o077 else _CLOSED, each)

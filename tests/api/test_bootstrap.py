@@ -186,7 +186,19 @@ def test_a_configured_secret_makes_no_file(tmp_path: Path) -> None:
 def test_a_secret_that_others_may_read_is_refused(tmp_path: Path, bits: int) -> None:
     prepare(tmp_path)
     (tmp_path / "data" / FILE).chmod(bits)
-    with pytest.raises(SettingsError, match=r"may be read by other users .* `chmod 600 "):
+    with pytest.raises(
+        SettingsError, match=r"may be read by other users .* `chmod 600 .*GOVERNANCE_JWT_SECRET$"
+    ):
+        prepare(tmp_path)
+
+
+def test_an_audit_key_without_modes_may_lie_elsewhere(tmp_path: Path) -> None:
+    """`chmod` does nothing on exFAT, NTFS and some shares."""
+    prepare(tmp_path)
+    path = tmp_path / "data" / "audit-key"
+    create(path, new_key())
+    path.chmod(0o777)
+    with pytest.raises(SettingsError, match=r"`chmod 600 .* where .* no modes, .*GOVERNANCE_AUDIT_KEY_FILE$"):
         prepare(tmp_path)
 
 

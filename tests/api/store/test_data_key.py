@@ -16,7 +16,7 @@ from api import bootstrap
 from api.auth.signing_secret import open_vault, signing_secret
 from api.clock import iso, random_ids, seconds, system_clock
 from api.database.connection import Database
-from api.database.secrets_at_rest import VAULT, SecretsLocked, Vault, new_data_key
+from api.database.secrets_at_rest import VAULT, SecretsLocked, Vault, close_to_others, new_data_key
 from api.database.transaction import Transaction
 from api.health import nodes
 from api.settings import SettingsError
@@ -231,3 +231,25 @@ def test_every_file_is_for_its_owner_whatever_the_folder(tmp_path: Path) -> None
         store.close()
     finally:
         os.umask(old)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no modes of files")
+def test_a_file_that_cannot_be_closed_is_not_called_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without modes in the file system `chmod` does nothing; of somebody else's file it is refused."""
+    path = tmp_path / "g.sqlite"
+    path.touch()
+
+    def refused(self: Path, mode: int) -> None:
+        raise PermissionError
+
+    for chmod in (lambda self, mode: None, refused):
+        path.chmod(0o644)
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "chmod", chmod)
+            close_to_others(path)
+        assert "cannot be closed to them" in caplog.text and "closed to them now" not in caplog.text
+        caplog.clear()
+    close_to_others(path)
+    assert "closed to them now" in caplog.text
