@@ -151,6 +151,8 @@ def decode(source: bytes, file: str) -> str:
         raise DocumentError([Problem(message, "", "not_utf8", file, line, column)]) from None
     bad = _UNPRINTABLE.search(text, 1 if text.startswith("\ufeff") else 0)
     if bad:
+        if conflict := _conflict(text, file):  # git puts its mark before a byte order mark
+            raise DocumentError([conflict])
         line, column = _place(text, bad.start())
         message = f"the character U+{ord(bad.group()):04X} cannot stand in a file; remove it"
         raise DocumentError([Problem(message, "", "bad_character", file, line, column)])
@@ -226,12 +228,18 @@ def _nodes(root: YamlNode) -> Iterator[YamlNode]:
             stack += (each for pair in reversed(node.entries.values()) for each in reversed(pair))
 
 
+def _conflict(text: str, file: str) -> Problem | None:
+    mark = re.search(r"^(?:<{7}|={7}|>{7})(?: |$)", text, re.MULTILINE)
+    if mark is None:
+        return None
+    line, column = _place(text, mark.start())
+    message = "git left a conflict here; choose what is right and remove its marks"
+    return Problem(message, "", "git_conflict", file, line, column)
+
+
 def _syntax_problem(error: yaml.MarkedYAMLError, text: str, file: str) -> Problem:
-    conflict = re.search(r"^(?:<{7}|={7}|>{7})(?: |$)", text, re.MULTILINE)
-    if conflict:
-        line, column = _place(text, conflict.start())
-        message = "git left a conflict here; choose what is right and remove its marks"
-        return Problem(message, "", "git_conflict", file, line, column)
+    if conflict := _conflict(text, file):
+        return conflict
     problem, context = str(error.problem or ""), str(error.context or "")
     mark = error.problem_mark or error.context_mark
     message = f"this is not readable YAML: {problem}"
