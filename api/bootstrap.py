@@ -28,7 +28,7 @@ from api.database.connection import COPY_PROGRESS, Database
 from api.database.lacking import tables_of
 from api.database.lanes.room import too_little
 from api.database.postgres import Postgres
-from api.database.sqlite.network import network_file_system
+from api.database.sqlite.network import in_use_elsewhere, network_file_system
 from api.database.sqlite.other_name import also_named
 from api.database.transaction import Transaction
 from api.settings import Settings, SettingsError
@@ -76,6 +76,8 @@ def prepare(
         signing_secret(settings)  # refused before anything is made
     store = Database(settings.database)
     try:
+        if store.is_sqlite and (why := in_use_elsewhere(store.path)):
+            raise SettingsError(why)
         store.refuse_foreign_file()
         mark = AuditMark(settings)
         mark.refuse(as_copy=True)

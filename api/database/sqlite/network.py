@@ -7,11 +7,15 @@ as if it were damaged or an older one.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import tempfile
 from pathlib import Path
 from typing import Final
 
 MOUNTS: Final = Path("/proc/self/mountinfo")
+QUIET_SECONDS: Final = 60.0
+"""A service at work writes more often, also where what is known of a file may be 20 seconds old (sshfs)."""
 _OF_A_NETWORK: Final = frozenset(
     (
         *(
@@ -47,6 +51,26 @@ def network_file_system(path: Path) -> str | None:
         fields, kind = mount.split(), file_system.split(" ", 1)[0]
         if len(fields) > 2 and fields[2] == of_device and kind in _OF_A_NETWORK:
             return kind
+    return None
+
+
+def in_use_elsewhere(path: Path) -> str | None:
+    """Why a service must not begin: another one writes there, as the time of its log tells. One that ends in
+    order leaves an empty one, so only after one that was killed somebody waits for nothing."""
+    kind = network_file_system(path)
+    if kind is None:
+        return None
+    with contextlib.suppress(OSError), tempfile.TemporaryFile(dir=path.parent) as probe:
+        # By the clock of the file system; to be opened asks a server anew.
+        with Path(f"{path}-wal").open("rb") as log:
+            found = os.fstat(log.fileno())
+        age = os.fstat(probe.fileno()).st_mtime - found.st_mtime
+        if found.st_size > 0 and age < QUIET_SECONDS:
+            return (
+                f"the database `{path}` lies on a network file system ({kind}) and was written less than "
+                f"{QUIET_SECONDS:.0f} seconds ago: a service uses it, perhaps on another machine, and a "
+                "second one would destroy it. Stop that one; if it was killed, start again a minute after it"
+            )
     return None
 
 

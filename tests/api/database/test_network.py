@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from api.audit.mark import AuditMark, Lack
 from api.database.errors import translated
 from api.database.sqlite import network
 from api.database.sqlite.network import network_file_system
-from api.settings import load
+from api.settings import SettingsError, load
 
 
 def mounted(
@@ -53,6 +54,25 @@ def test_a_start_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     mounted(tmp_path, "nfs4", monkeypatch)
     (note,) = bootstrap.prepare(settings).notes
     assert "lies on a network file system (nfs4)" in note and "use PostgreSQL" in note
+
+
+def test_nothing_begins_where_another_machine_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its locks may not reach this one, and to open the database would take its log away."""
+    settings = load({}, data_dir=str(tmp_path / "data"))
+    bootstrap.prepare(settings)
+    log = tmp_path / "data" / "governance.sqlite-wal"
+    log.write_bytes(b"x")
+    bootstrap.prepare(settings)
+    mounted(tmp_path, "nfs4", monkeypatch)
+    log.write_bytes(b"x")
+    with pytest.raises(SettingsError, match=r"network file system \(nfs4\) and was written less than 60 s"):
+        bootstrap.prepare(settings)
+    assert log.read_bytes() == b"x"
+    minutes_ago = time.time() - 61
+    os.utime(log, (minutes_ago, minutes_ago))
+    bootstrap.prepare(settings)
+    log.write_bytes(b"")  # as one that has ended in order leaves it
+    bootstrap.prepare(settings)
 
 
 def test_what_another_machine_has_open_is_not_called_damaged_or_older_alone(
