@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import Final
@@ -16,25 +17,9 @@ from typing import Final
 MOUNTS: Final = Path("/proc/self/mountinfo")
 QUIET_SECONDS: Final = 60.0
 """A service at work writes more often, also where what is known of a file may be 20 seconds old (sshfs)."""
-_OF_A_NETWORK: Final = frozenset(
-    (
-        *(
-            "nfs",
-            "nfs4",
-            "cifs",
-            "smb3",
-            "ceph",
-            "lustre",
-            "gpfs",
-            "beegfs",
-            "afs",
-            "gfs2",
-            "ocfs2",
-            "glusterfs",
-        ),
-        *("fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.ceph-fuse", "fuse.juicefs", "fuse.rclone"),
-        *("fuse.s3fs", "fuse.gcsfuse", "fuse.blobfuse2", "fuse.mount-s3"),
-    )
+_OF_A_NETWORK: Final = re.compile(
+    r"nfs4?|cifs|smb3|(?:fuse\.)?(?:ceph|glusterfs)|lustre|gpfs|beegfs|afs|gfs2|ocfs2"
+    r"|fuse\.(?:sshfs|ceph-fuse|juicefs|rclone|s3fs|gcsfuse|blobfuse2|mount-s3)"
 )
 
 
@@ -49,7 +34,7 @@ def network_file_system(path: Path) -> str | None:
     for line in mounts:
         mount, _, file_system = line.partition(" - ")
         fields, kind = mount.split(), file_system.split(" ", 1)[0]
-        if len(fields) > 2 and fields[2] == of_device and kind in _OF_A_NETWORK:
+        if len(fields) > 2 and fields[2] == of_device and _OF_A_NETWORK.fullmatch(kind):
             return kind
     return None
 
