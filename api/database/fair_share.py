@@ -13,6 +13,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
+from api.database.errors import DatabaseUnavailable
+from api.database.hand_over import settle_all
 from api.database.inline_commit import Entry
 
 
@@ -48,13 +50,16 @@ class FairShare:
 
     def add(self, entry: Entry, loop: asyncio.AbstractEventLoop) -> None:
         key_id = entry.event.caller.key_id
-        entry.settle = partial(self._settled, key_id, loop, entry.settle)
         if self._under_way[key_id] < self._arrivals.most_of_a_key:
             self._under_way[key_id] += 1
-            self._arrivals.add(entry, loop)
+            self._hand_on(key_id, entry, loop)
         else:
             self._waiting.setdefault(key_id, deque()).append(entry)
             self._size += entry.size
+
+    def _hand_on(self, key_id: str, entry: Entry, loop: asyncio.AbstractEventLoop) -> None:
+        entry.settle = partial(self._settled, key_id, loop, entry.settle)
+        self._arrivals.add(entry, loop)
 
     def _settled(
         self, key_id: str, loop: asyncio.AbstractEventLoop, settle: Callable[[Any], None], result: Any
@@ -63,6 +68,11 @@ class FairShare:
         try:
             settle(result)
         finally:
+            if isinstance(result, DatabaseUnavailable):
+                # INVARIANT: nobody waits for others to be told the same first.
+                failed = self._waiting.pop(key_id, ())
+                self._size -= sum(entry.size for entry in failed)
+                settle_all([(entry.settle, result) for entry in failed])
             waiting = self._waiting.get(key_id)
             if waiting is None:
                 self._under_way[key_id] -= 1
@@ -73,4 +83,4 @@ class FairShare:
                 if not waiting:
                     del self._waiting[key_id]
                 self._size -= entry.size
-                self._arrivals.add(entry, loop)
+                self._hand_on(key_id, entry, loop)

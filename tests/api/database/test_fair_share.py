@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from api.database import inline_commit
+from api.database.errors import DatabaseUnavailable
 from api.database.fair_share import FairShare
 from api.database.inline_commit import Entry
 from tests.harness.application import Service, event
@@ -88,6 +89,23 @@ def test_a_place_is_free_also_when_an_answer_could_not_be_given() -> None:
         with pytest.raises(OSError):
             arrivals.entries.pop(0).settle(None)
     assert len(shares) == 0 and not shares._under_way
+    loop.close()
+
+
+def test_who_waits_for_a_share_does_not_wait_for_a_database_that_failed() -> None:
+    """A lock that somebody holds, or a silent server, would be waited for again and again."""
+    arrivals, loop = Arrivals(), asyncio.new_event_loop()
+    shares, told = FairShare(arrivals), []
+    error = DatabaseUnavailable("the database does not answer in time")
+    for number in range(5 * SHARE):
+        made = SimpleNamespace(caller=SimpleNamespace(key_id="ab"[number % 2]))
+        shares.add(Entry(None, made, loop, told.append, 1), loop)
+    arrivals.entries.pop(0).settle(error)
+    assert told == [error] * (1 + (5 * SHARE + 1) // 2 - SHARE), "all of its key that were not under way"
+    assert shares.size == len(shares) == 5 * SHARE - len(told)
+    while arrivals.entries:
+        arrivals.entries.pop(0).settle(None)
+    assert len(told) == 5 * SHARE and told.count(error) < 3 * SHARE and not shares._under_way
     loop.close()
 
 
