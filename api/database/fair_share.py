@@ -2,7 +2,8 @@
 
 Who opens connection after connection has an event of each under way. Commits take events in the order in
 which they came, so others would wait for as many as somebody else has connections. Here each key has a share
-of what is under way; beyond it its events wait for its own ones.
+of what is under way; beyond it its events wait for its own ones. A key that is alone has as many under way as
+one commit takes, since small ones cost more.
 """
 
 from __future__ import annotations
@@ -11,16 +12,21 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from time import monotonic
+from typing import Any, Final, Protocol
 
 from api.database.errors import DatabaseUnavailable
 from api.database.hand_over import settle_all
 from api.database.inline_commit import Entry
 
+SECONDS: Final = 10.0
+"""For which another key counts as there after its last event."""
+
 
 class UnderWay(Protocol):
     """What takes the events that are under way: `inline_commit.py` or `lanes/dispatch.py`."""
 
+    most: int
     most_of_a_key: int
     size: int
 
@@ -36,8 +42,10 @@ class FairShare:
         self._arrivals = arrivals
         self._under_way: Counter[str] = Counter()
         self._waiting: dict[str, deque[Entry]] = {}
-        """By key. INVARIANT: none waits while less than its share is under way."""
+        """By key. INVARIANT: none waits while nothing of its key is under way."""
         self._size = 0
+        self._alone_from = 0.0
+        """When who is alone counts as that (monotonic)."""
 
     def __len__(self) -> int:
         """Events that are on the loop."""
@@ -50,12 +58,18 @@ class FairShare:
 
     def add(self, entry: Entry, loop: asyncio.AbstractEventLoop) -> None:
         key_id = entry.event.caller.key_id
-        if self._under_way[key_id] < self._arrivals.most_of_a_key:
+        if key_id not in self._waiting and self._under_way[key_id] < self._share():
             self._under_way[key_id] += 1
             self._hand_on(key_id, entry, loop)
         else:
             self._waiting.setdefault(key_id, deque()).append(entry)
             self._size += entry.size
+
+    def _share(self) -> int:
+        """Of each key."""
+        if len(self._under_way) > 1:
+            self._alone_from = monotonic() + SECONDS
+        return self._arrivals.most if monotonic() >= self._alone_from else self._arrivals.most_of_a_key
 
     def _hand_on(self, key_id: str, entry: Entry, loop: asyncio.AbstractEventLoop) -> None:
         entry.settle = partial(self._settled, key_id, loop, entry.settle)
@@ -64,7 +78,7 @@ class FairShare:
     def _settled(
         self, key_id: str, loop: asyncio.AbstractEventLoop, settle: Callable[[Any], None], result: Any
     ) -> None:
-        """One is under way no more; the next of its key takes its place."""
+        """One is under way no more; the next of its key take its place."""
         try:
             settle(result)
         finally:
@@ -73,14 +87,15 @@ class FairShare:
                 failed = self._waiting.pop(key_id, ())
                 self._size -= sum(entry.size for entry in failed)
                 settle_all([(entry.settle, result) for entry in failed])
-            waiting = self._waiting.get(key_id)
-            if waiting is None:
-                self._under_way[key_id] -= 1
-                if not self._under_way[key_id]:
-                    del self._under_way[key_id]
-            else:
+            share = self._share()
+            self._under_way[key_id] -= 1
+            waiting = self._waiting.get(key_id, deque())
+            while waiting and self._under_way[key_id] < share:
                 entry = waiting.popleft()
-                if not waiting:
-                    del self._waiting[key_id]
                 self._size -= entry.size
+                self._under_way[key_id] += 1
                 self._hand_on(key_id, entry, loop)
+            if not waiting:
+                self._waiting.pop(key_id, None)
+            if not self._under_way[key_id]:
+                del self._under_way[key_id]

@@ -27,7 +27,8 @@ MOST: Final = 256
 """Events of one commit on the loop: between two commits it serves its connections."""
 MOST_BYTES: Final = 512 * 2**10
 MOST_OF_A_KEY: Final = 64
-"""That are here, or the thread's; see `fair_share.py`. Others wait for so many, some 15 ms."""
+"""That are here, or the thread's, while other keys are there (`fair_share.py`), which wait for so many, some
+15 ms."""
 SLOW: Final = 0.05
 """Seconds from which one commit keeps others of the loop waiting for too long."""
 SLOW_DISK: Final = 0.005
@@ -66,6 +67,7 @@ class WriterThread(Protocol):
 class Arrivals:
     """One per writer, used on one event loop; only `wake` may be called by the writer's thread."""
 
+    most = MOST
     most_of_a_key = MOST_OF_A_KEY
 
     def __init__(self, writer: WriterThread) -> None:

@@ -45,7 +45,8 @@ MOST: Final = 256
 """Events of one transaction."""
 MOST_BYTES: Final = 2 * 2**20
 MOST_OF_A_KEY: Final = 128
-"""That are here, on lanes or the thread's; see `fair_share.py`. With fewer the lanes have too little each."""
+"""That are here, on lanes or the thread's, while other keys are there (`fair_share.py`). With fewer the lanes
+have too little each."""
 GROUPS: Final = 4
 """That are under way at even distances."""
 ENOUGH: Final = 64
@@ -87,6 +88,7 @@ class LaneThread(Protocol):
 class Lanes:
     """One per writer, used on one event loop; `close` is called by another thread."""
 
+    most = MOST
     most_of_a_key = MOST_OF_A_KEY
 
     def __init__(self, writer: LaneThread, count: int) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from api.database import inline_commit
 from api.database.errors import DatabaseUnavailable
+from api.database import fair_share, inline_commit
 from api.database.fair_share import FairShare
 from api.database.inline_commit import Entry
 from tests.harness.application import Service, event
@@ -24,7 +25,7 @@ AT = "2026-01-31T09:30:00Z"
 class Arrivals:
     """Settles nothing by itself."""
 
-    most_of_a_key = SHARE
+    most = most_of_a_key = SHARE
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -75,6 +76,53 @@ def test_a_key_has_its_share_and_its_order(seed: int) -> None:
     loop.close()
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_who_is_alone_has_more_under_way(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And hands it back as what is under way is done, once somebody else is there; all keep their order."""
+    chance, arrivals, now = random.Random(seed), Arrivals(), [100.0]
+    arrivals.most = 3 * SHARE
+    monkeypatch.setattr(fair_share, "monotonic", lambda: now[0])
+    shares, loop = FairShare(arrivals), asyncio.new_event_loop()
+    sent: dict[str, list[int]] = {"a": [], "b": []}
+    settled: dict[str, list[int]] = {"a": [], "b": []}
+
+    def add(key: str) -> None:
+        number = len(sent[key])
+        sent[key].append(number)
+        made = SimpleNamespace(caller=SimpleNamespace(key_id=key), number=number)
+        shares.add(Entry(None, made, loop, settled[key].append, 1), loop)
+
+    def under_way(key: str) -> int:
+        return sum(entry.event.caller.key_id == key for entry in arrivals.entries)
+
+    def settle(key: str) -> None:
+        first = next(entry for entry in arrivals.entries if entry.event.caller.key_id == key)
+        arrivals.entries.remove(first)
+        first.settle(first.event.number)
+
+    for _ in range(5):
+        for _ in range(5 * SHARE):
+            add("a")
+        assert under_way("a") == arrivals.most
+        add("b")
+        before = arrivals.most
+        for _ in range(chance.randrange(4 * SHARE)):
+            settle("a")
+            before = max(before - 1, SHARE)
+            assert under_way("a") == min(before, len(sent["a"]) - len(settled["a"]))
+        settle("b")
+        now[0] += fair_share.SECONDS - 1
+        settle("a")
+        assert under_way("a") <= max(before - 1, SHARE)
+        now[0] += 1
+        settle("a")
+        assert under_way("a") == min(arrivals.most, len(sent["a"]) - len(settled["a"]))
+    while arrivals.entries:
+        settle("a")
+    assert settled == sent and not shares._under_way and not shares._waiting
+    loop.close()
+
+
 def test_a_place_is_free_also_when_an_answer_could_not_be_given() -> None:
     arrivals, loop = Arrivals(), asyncio.new_event_loop()
     shares = FairShare(arrivals)
@@ -109,11 +157,13 @@ def test_who_waits_for_a_share_does_not_wait_for_a_database_that_failed() -> Non
     loop.close()
 
 
+@pytest.mark.parametrize("is_known", [True, False])
 def test_what_another_key_sends_stands_behind_a_share(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_known: bool
 ) -> None:
-    """And not behind as many events as somebody else has connections."""
-    most = 4 * inline_commit.MOST_OF_A_KEY
+    """And not behind as many events as somebody else has connections; a key that comes anew, behind those of
+    one commit."""
+    most, share = 2 * inline_commit.MOST, 2 * inline_commit.MOST_OF_A_KEY if is_known else inline_commit.MOST
 
     async def play() -> None:
         async with Service(tmp_path, []) as running:
@@ -126,6 +176,11 @@ def test_what_another_key_sends_stands_behind_a_share(
 
             monkeypatch.setattr(writer, "commit_at_once", noted)
             writer.arrivals._not_before = 0.0  # type: ignore[union-attr]
+            if is_known:
+                first = event("first", "custom.note", AT, {}), event("other", "custom.note", AT, {})
+                sent = zip(("agent", "other agent"), first, strict=True)
+                await asyncio.gather(*(running.call(who, "POST", "/v1/events", each) for who, each in sent))
+                order.clear()
             many = [
                 running.call("agent", "POST", "/v1/events", event(f"m-{n}", "custom.note", AT, {}))
                 for n in range(most)
@@ -134,6 +189,6 @@ def test_what_another_key_sends_stands_behind_a_share(
             answers = await asyncio.gather(*many, one)
             assert {answer.status_code for answer in answers} == {200}
             (lonely,) = (key for key, count in Counter(order).items() if count == 1)
-            assert order.index(lonely) <= 2 * inline_commit.MOST_OF_A_KEY, order.index(lonely)
+            assert order.index(lonely) <= share, order.index(lonely)
 
     asyncio.run(play())
