@@ -99,7 +99,10 @@ class WrittenOver:
 
     def _open(self, files: Files) -> bool:
         with self._opening:
-            index = os.open(self._log_index, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                index = os.open(self._log_index, os.O_RDWR | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return False  # who had it open last has closed it just now
             opened = os.fstat(index)
             if (opened.st_dev, opened.st_ino) != files[2:]:
                 return False  # exchanged just now; the next look finds it

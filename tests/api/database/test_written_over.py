@@ -72,6 +72,14 @@ def test_another_start_looks_for_itself(path: Path, monkeypatch: pytest.MonkeyPa
     assert not WrittenOver(path, beside_database(path)[1])(files_of(path))
 
 
+def test_who_begins_while_the_last_one_ends_goes_on(path: Path) -> None:
+    """The index of the log was there a moment ago."""
+    beginning = WrittenOver(path, beside_database(path)[1])
+    files = files_of(path)
+    beside_database(path)[1].unlink()
+    assert not beginning(files)
+
+
 def test_the_processes_of_a_service_are_one() -> None:
     with multiprocessing.get_context("spawn").Pool(1) as workers:
         assert workers.apply(written_over._service) == written_over._service()
