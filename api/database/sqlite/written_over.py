@@ -101,8 +101,8 @@ class WrittenOver:
         with self._opening:
             try:
                 index = os.open(self._log_index, os.O_RDWR | os.O_CLOEXEC)
-            except FileNotFoundError:
-                return False  # who had it open last has closed it just now
+            except (FileNotFoundError, PermissionError):
+                return False  # gone just now, or another user's, which SQLite tells in its way
             opened = os.fstat(index)
             if (opened.st_dev, opened.st_ino) != files[2:]:
                 return False  # exchanged just now; the next look finds it

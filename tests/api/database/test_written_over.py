@@ -72,11 +72,20 @@ def test_another_start_looks_for_itself(path: Path, monkeypatch: pytest.MonkeyPa
     assert not WrittenOver(path, beside_database(path)[1])(files_of(path))
 
 
-def test_who_begins_while_the_last_one_ends_goes_on(path: Path) -> None:
-    """The index of the log was there a moment ago."""
+@pytest.mark.parametrize("error", [FileNotFoundError, PermissionError])
+def test_who_begins_goes_on_without_the_index(
+    path: Path, monkeypatch: pytest.MonkeyPatch, error: type[OSError]
+) -> None:
+    """Which the last process took away just now, or which is another user's, as SQLite tells in its way."""
     beginning = WrittenOver(path, beside_database(path)[1])
     files = files_of(path)
-    beside_database(path)[1].unlink()
+
+    def refuse(*_: object) -> int:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.open", refuse)
+        assert not beginning(files)
     assert not beginning(files)
 
 
