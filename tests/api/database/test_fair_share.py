@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from api.database import inline_commit
-from api.database.errors import DatabaseUnavailable
 from api.database import fair_share, inline_commit
+from api.database.errors import DatabaseUnavailable
 from api.database.fair_share import FairShare
 from api.database.inline_commit import Entry
 from tests.harness.application import Service, event
