@@ -56,7 +56,7 @@ def problem(error: ApiError, request_id: str) -> Response:
     )
 
 
-STOPS: Final = "the service stops before this is done; ask again when it is there again"
+STOPS: Final = "the service stops before it can answer this; ask again when it is there again"
 
 
 def problem_for(error: BaseException, request_id: str, where: str) -> Response:
