@@ -21,6 +21,7 @@ from api import clock
 from api.database import audit_chain
 from api.database.audit_chain import FIRST_CHAIN, MOST_READ
 from api.database.models import Audit, ChainTip
+from api.database.sqlite import stretches
 from api.database.table import is_sqlite
 
 TIME_OF_ID = len("aud_") + 12
@@ -201,17 +202,20 @@ def find_near(organisation_id: str, audit_id: str, at: str | None = None) -> dic
     event would pay for; they begin with the time, so a record is looked for where the log reaches it."""
     if is_sqlite():
         begin = audit_id[:TIME_OF_ID]
-        where, near = _from(organisation_id, "audit_id", lambda found: found[:TIME_OF_ID] < begin)
+        where, is_before = " AND audit_id = ? LIMIT 1", lambda found: found[:TIME_OF_ID] < begin
+        found = _along(organisation_id, "audit_id", is_before, _near(audit_id), where, audit_id)
     else:
         where, near = _around(audit_id, at)
-    found = _found(f"{where} AND audit_id = ? LIMIT 1", organisation_id, *near, audit_id)
+        found = _found(f"{where} AND audit_id = ? LIMIT 1", organisation_id, *near, audit_id)
     return next(found, None)
 
 
 def at_time(organisation_id: str, at: str, type: str) -> Iterator[dict[str, Any]]:
-    """The records of this type that were written at this moment."""
-    where, near = _from(organisation_id, "at", lambda found: found < at) if is_sqlite() else ("", ())
-    return _found(f"{where} AND at = ? AND type = ?", organisation_id, *near, at, type)
+    """The records of this type that were written at this moment. One may come twice."""
+    where = " AND at = ? AND type = ?"
+    if is_sqlite():
+        return _along(organisation_id, "at", lambda found: found < at, (at, at), where, at, type)
+    return _found(where, organisation_id, at, type)
 
 
 def at_times(organisation_id: str, moments: Collection[str]) -> Iterator[dict[str, Any]]:
@@ -235,30 +239,45 @@ def at_times(organisation_id: str, moments: Collection[str]) -> Iterator[dict[st
     return _records(_own(organisation_id).where(Audit.chain == FIRST_CHAIN, listed))
 
 
-def _from(organisation_id: str, column: str, is_before: Callable[[str], bool]) -> _Where:
-    """Records from the first on that is not before, `MOST_READ` of them; the column grows along the one chain
-    of SQLite."""
+def _along(
+    organisation_id: str,
+    column: str,
+    is_before: Callable[[str], bool],
+    times: tuple[str, str],
+    where: str,
+    *of: Any,
+) -> Iterator[dict[str, Any]]:
+    """Records found from the first on that is not before, `MOST_READ` of them. The column grows along the one
+    chain of SQLite, unless the clock was set back: then in each stretch that has such times."""
     of_chain = f"FROM audit WHERE organisation_id = ? AND chain = {FIRST_CHAIN}"
     statement = f"SELECT {column} {of_chain} AND sequence = ?"
 
     def reached(sequence: int) -> bool:
         return any(not is_before(str(found)) for (found,) in rows(statement, organisation_id, sequence))
 
+    def within(begin: int, end: int) -> Iterator[dict[str, Any]]:
+        first = begin + bisect_left(range(begin, end + 1), True, key=reached)
+        near = f" AND chain = {FIRST_CHAIN} AND sequence BETWEEN ? AND ?"
+        return _found(near + where, organisation_id, first, first + MOST_READ, *of)
+
     ((newest,),) = rows(f"SELECT MAX(sequence) {of_chain}", organisation_id)
-    first = 1 + bisect_left(range(1, (newest or 0) + 1), True, key=reached)
-    return f" AND chain = {FIRST_CHAIN} AND sequence BETWEEN ? AND ?", (first, first + MOST_READ)
+    yield from within(1, newest or 0)
+    for stretch in stretches.around(organisation_id, *times):
+        yield from within(stretch.first, stretch.last)
+
+
+def _near(audit_id: str) -> tuple[str, str]:
+    """From when to when a record of this id may be."""
+    try:
+        moment = int(audit_id[4:TIME_OF_ID], 16) / 1000
+        return clock.iso(max(0.0, moment - NEAR_SECONDS)), clock.iso(moment + NEAR_SECONDS)
+    except (ValueError, OverflowError, OSError):
+        return "", ""
 
 
 def _around(audit_id: str, at: str | None) -> _Where:
     """Records of this moment, or of about the time of an id; PostgreSQL has an index of times."""
-    if at is not None:
-        return " AND at = ?", (at,)
-    try:
-        moment = int(audit_id[4:TIME_OF_ID], 16) / 1000
-        near = clock.iso(max(0.0, moment - NEAR_SECONDS)), clock.iso(moment + NEAR_SECONDS)
-    except (ValueError, OverflowError, OSError):
-        near = "", ""
-    return " AND at BETWEEN ? AND ?", near
+    return (" AND at = ?", (at,)) if at is not None else (" AND at BETWEEN ? AND ?", _near(audit_id))
 
 
 def _found(where: str, *parameters: Any) -> Iterator[dict[str, Any]]:
