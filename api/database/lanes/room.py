@@ -47,6 +47,13 @@ def _too_few_of_pooler(url: str, wanted: int) -> str | None:
     room = room_of_pooler(lambda: BoundedConnection.connect(url, autocommit=True, **REACHED), wanted)
     if room is None or room >= wanted:
         return None
+    if room == 1:
+        return (
+            "Others use up the connections of PostgreSQL, or of a pooler before it: this node had none "
+            f"beside the one that asks, and it uses up to {wanted}: requests are refused. "
+            "Stop what holds them (`pg_stat_activity` names it), or raise `max_connections`; with PgBouncer, "
+            "`default_pool_size`."
+        )
     return (
         f"The pooler before PostgreSQL gives {room} connections at a time, and this node alone uses up to "
         f"{wanted}: while they are used up, requests of all are refused. Let it keep more (PgBouncer: "

@@ -14,7 +14,7 @@ from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
 from api.database.lanes.circuit_breaker import Silence
 from api.database.lanes.pooler import refuse_pooled
-from api.database.lanes.room import room_of_pooler
+from api.database.lanes.room import room_of_pooler, too_little
 from api.database.lanes.session import BoundedConnection
 from tests.harness.postgres import Postgres
 
@@ -102,3 +102,17 @@ def test_a_pooler_with_too_few_connections_is_found_out(postgres: Postgres) -> N
     assert all(each.closed for each in opened)
     assert room(Pooled, 5) == 5
     assert room(BoundedConnection, 28) is None
+
+
+def test_a_server_that_others_fill_is_not_taken_for_a_pooler(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Database(postgres_url)
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise psycopg.OperationalError("FATAL:  remaining connection slots are reserved")
+
+    assert too_little(store, lanes=8, workers=1) is None
+    monkeypatch.setattr(BoundedConnection, "connect", full)
+    told = too_little(store, lanes=8, workers=1)
+    assert told is not None and told.startswith("Others use up the connections of PostgreSQL, or of a pooler")
