@@ -27,6 +27,8 @@ from api.hosts.wording import PROBED
 MOST_SKEW: Final = 30.0
 """Seconds between the clocks: signatures and records are off by as much."""
 PROBE_SECONDS: Final = 60.0
+BEHIND_PROXY: Final = (502, 503, 504)
+"""What a proxy says of a service that it does not reach; 503 says the service, too, in its own words."""
 GOOD, BAD, NOTE = "ok", "BAD", "note"
 
 
@@ -115,7 +117,13 @@ def _health(url: str, answer: Any) -> Iterator[Diagnosis]:
         body = answer.json()
         status, policies = body["status"], body["policies"]
     except (ValueError, KeyError, TypeError):
-        yield Diagnosis(BAD, "service", f"{url} is not this service; give the right --url")
+        why = "is not this service; give the right --url"
+        if answer.status_code in BEHIND_PROXY:
+            why = (
+                f"is answered by a proxy that does not reach the service ({answer.status_code}); see whether "
+                "it runs, and whether the proxy has its address"
+            )
+        yield Diagnosis(BAD, "service", f"{url} {why}")
         return
     if answer.status_code == 200:
         yield Diagnosis(GOOD, "service", f"{url}, version {body.get('version')}")
@@ -160,6 +168,10 @@ def _key(client: Any, key: str) -> Diagnosis:
                 NOTE, "API key", "valid, bound to no agent; `governance keys add NAME --agent ID` binds one"
             )
         return Diagnosis(GOOD, "API key", f"valid, bound to agent `{agent_id}`")
+    if answer.status_code in BEHIND_PROXY:
+        return Diagnosis(
+            BAD, "API key", f"not checked, since the service did not answer ({answer.status_code})"
+        )
     detail = answer.json().get("detail") if "json" in answer.headers.get("content-type", "") else ""
     why = detail or answer.status_code
     return Diagnosis(BAD, "API key", f"refused ({why}); set GOVERNANCE_API_KEY and install the hook again")

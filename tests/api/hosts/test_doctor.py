@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -181,3 +183,24 @@ def test_clocks_and_stale_policies() -> None:
     stale = doctor._policies({"stale": True, "count": 3, "errors": ["wires.yaml: line 3: no"]})
     assert (stale.verdict, "line 3" in stale.text) == ("BAD", True)
     assert doctor._policies({"stale": False, "count": 0}).verdict == "note"
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_a_proxy_before_a_service_that_is_away_is_told_from_a_wrong_address(
+    home: Path, capsys: Any, status: int
+) -> None:
+    class Proxy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("content-length") or 0))
+            self.send_error(status)
+
+        def do_POST(self) -> None:
+            self.do_GET()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as proxy:
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        code, rows = found(capsys, "--url", f"http://127.0.0.1:{proxy.server_port}")
+        proxy.shutdown()
+    assert code == 1
+    assert f"a proxy that does not reach the service ({status})" in rows["service"][1]
+    assert rows["API key"] == ("BAD", f"not checked, since the service did not answer ({status})")
