@@ -55,6 +55,8 @@ def _all(organisation_id: str) -> tuple[Stretch, ...]:
     if newest is None:
         return ()
     last, until = newest
+    if found and found[-1].last > last:  # another database has taken the place of the one that was read
+        found.clear()
     seen = found[-1].last if found else 0
     for sequence, at, earlier in database.execute_sql(_SET_BACK, (organisation_id, seen, last)).fetchall():
         if earlier is not None:
