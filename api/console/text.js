@@ -4,11 +4,11 @@
 import { el } from "./dom.js";
 
 // Controls (but tab and line feed), format characters (bidirectional ones, zero widths, tags), line and paragraph
-// separators, blanks other than the space, private use, variation selectors, fillers that look like nothing, and
-// marks stacked higher than any language does.
+// separators, blanks other than the space, private use, what is to be ignored where it is not known (variation selectors,
+// fillers, code points kept for such), what else looks like nothing, and marks stacked higher than any language does.
 const HIDDEN = new RegExp(
   "(?![\\t\\n])\\p{Cc}|\\p{Cf}|\\p{Cs}|\\p{Co}|\\p{Zl}|\\p{Zp}|(?! )\\p{Zs}"
-  + "|[\\u034f\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f\\u2800\\u3164\\uffa0\\ufe00-\\ufe0f\\u{e0100}-\\u{e01ef}]"
+  + "|\\p{Default_Ignorable_Code_Point}|[\\u2800\\ufffc]"
   + "|(?<=\\p{M}{4})\\p{M}",
   "gu",
 );

@@ -150,6 +150,8 @@ HIDDEN = {
     "soft hyphen": "co\u00adoperate",
     "tag characters": "hi\U000e0068\U000e0069",
     "variation selectors": "x\ufe0f\U000e0101",
+    "code points that are kept for such characters": "a\u2065b\ufff0c\U000e0080d\U000e0fff",
+    "what stands for an object": "a\ufffcb",
     "blanks that are no space": "a\u00a0b\u3000c\u2800d\u3164",
     "separators": "a\u2028b\u2029",
     "controls": "a\x1b[2Jb\x08\x7f\x85",

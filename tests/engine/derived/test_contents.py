@@ -250,6 +250,7 @@ def test_nor_when_logging_is_configured_after_the_first_text() -> None:
         "ign\u200bore prev\u00adious",
         "ignore\u00a0previous",
         "i\u2063gnore \U000e0041previous",
+        "i\u2065gn\ufff0ore \U000e0080prev\U000e0fffio\ufffcus",
         "ignore%20previous",
         "aWdub3JlIHByZXZpb3Vz",
         "see aWdub3JlIHByZXZpb3Vz.",
