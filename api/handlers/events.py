@@ -84,8 +84,9 @@ async def _handed_over(
     caller: Caller, events: list[bytes], context: Context
 ) -> list[asyncio.Future[Answer] | Exception]:
     """The answers of a batch to come, and what was refused. Its calls are evaluated here and not with others,
-    the loop going on after each `SLICE`."""
+    the loop going on after each `SLICE`; of several batches of the key, after each event."""
     intake = context.intake
+    slices = intake.slices(caller.key_id)
     found: list[asyncio.Future[Answer] | Exception] = []
     under_way: list[asyncio.Future[Answer]] = []
     """Those of them that nobody has waited for."""
@@ -99,16 +100,18 @@ async def _handed_over(
     begun = perf_counter()
     for place, raw in enumerate(events):
         try:
-            event = await intake.event(caller, raw, worded=refused < MOST_WORDED)
+            async with slices:
+                event = await intake.event(caller, raw, worded=refused < MOST_WORDED)
             event.line, event.place = line, place
             is_looked_at = event.body.runId in changed and event.call is not None
             if is_looked_at or not told.isdisjoint(event.named_runs):
                 await asyncio.wait(under_way)
                 for past in (under_way, changed, told):
                     past.clear()
-            await intake.make_room(caller.key_id)
-            intake.evaluate(event)
-            under_way.append(intake.handed_over(event))
+            async with slices:
+                await intake.make_room(caller.key_id)
+                intake.evaluate(event)
+                under_way.append(intake.handed_over(event))
             found.append(under_way[-1])
             told.add(event.body.runId)
             if event.body.eventType == "run.started":
@@ -117,7 +120,8 @@ async def _handed_over(
             refused += 1
             found.append(error)
         if perf_counter() - begun > SLICE:
-            await asyncio.sleep(0)
+            async with slices:  # so that no other batch of the key goes on in its place
+                await asyncio.sleep(0)
             begun = perf_counter()
     return found
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from time import thread_time
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from api.caller import Caller
 from api.clock import Clock
@@ -58,6 +59,7 @@ class Intake:
         """Key to its events that wait to be written."""
         self._room: dict[str, asyncio.Future[None]] = {}
         """Key to what is done when fewer of them wait."""
+        self._slices: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def is_dear(self, key_id: str, size: int) -> bool:
         """Whether what this key sends, with so many bytes, is better looked at beside the event loop."""
@@ -102,6 +104,11 @@ class Intake:
     def _evaluated(self, event: Incoming) -> Incoming:
         self._evaluator.evaluate(event)
         return event
+
+    def slices(self, key_id: str) -> asyncio.Lock:
+        """Held while an event of a batch is looked at, and while the loop goes on with others. INVARIANT:
+        however many batches a key has sent, the loop goes on as soon as with one of them."""
+        return self._slices.setdefault(key_id, asyncio.Lock())
 
     async def make_room(self, key_id: str) -> None:
         """For who hands over many at once: wait while many of this key wait already."""

@@ -63,8 +63,8 @@ def _controls() -> Mapping[int, None]:
 
 @cache
 def _invisible() -> Mapping[int, None]:
-    """Format characters, fillers, selectors of variants and controls, which show nothing; and what is kept for
-    such characters (Default_Ignorable_Code_Point), which shows nothing either."""
+    """Format characters, fillers, selectors of variants and controls, which show nothing, and what is kept
+    for such (Default_Ignorable_Code_Point), which shows nothing either."""
     fillers = (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0, 0x2800, 0xFFFC)
     selectors = (*range(0x180B, 0x1810), *range(0xFE00, 0xFE10))
     kept = (0x2065, *range(0xFFF0, 0xFFF9), *range(0xE0000, 0xE1000))

@@ -284,6 +284,42 @@ def test_a_batch_of_mistakes_lets_the_loop_go_on_and_is_told_in_bounds(
     asyncio.run(play())
 
 
+@pytest.mark.parametrize("right", [True, False])
+async def test_many_batches_of_a_key_hold_up_the_loop_no_longer_than_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, right: bool
+) -> None:
+    monkeypatch.setattr(events, "SLICE", 0.0)
+    async with Service(tmp_path) as service:
+        intake, rounds = service.context.intake, 0
+        looked: list[int] = []
+        check, evaluate = intake.event, intake.evaluate
+
+        async def others() -> None:
+            nonlocal rounds
+            while True:
+                await asyncio.sleep(0)
+                rounds += 1
+
+        def checked(*arguments: Any, **named: Any) -> Any:
+            looked.append(rounds)
+            return check(*arguments, **named)
+
+        def evaluated(each: Incoming) -> None:
+            looked.append(rounds)
+            evaluate(each)
+
+        monkeypatch.setattr(intake, "evaluate" if right else "event", evaluated if right else checked)
+        task = asyncio.create_task(others())
+        sent = [[call(20 * b + n, {}) if right else {} for n in range(20)] for b in range(10)]
+        answers = await asyncio.gather(
+            *(service.call("agent", "POST", "/v1/events/batch", {"events": each}) for each in sent)
+        )
+        task.cancel()
+        told = [each["status"] for answer in answers for each in answer.json()["results"]]
+        assert told == [200 if right else 422] * 200
+        assert len(looked) == len(set(looked)) == 200, "others had their turn between any two events"
+
+
 async def test_mistakes_count_in_the_quota(tmp_path: Path) -> None:
     async with Service(tmp_path, environment={"GOVERNANCE_KEY_EVENTS_PER_MINUTE": "20"}) as service:
         answer = await service.call("agent", "POST", "/v1/events/batch", {"events": [{}] * 40})
