@@ -28,7 +28,7 @@ BATCH = "POST /v1/events/batch"
 MOST_WORDED: Final = 20
 """Events of a batch that are told all that is wrong with them; the others are told to come again."""
 SLICE: Final = 0.005
-"""Seconds of a batch after which the event loop goes on with others."""
+"""Seconds of the batches of one key after which the event loop goes on with others."""
 
 
 async def create_event(caller: Caller, values: Values, context: Context) -> Reply:
@@ -84,9 +84,8 @@ async def _handed_over(
     caller: Caller, events: list[bytes], context: Context
 ) -> list[asyncio.Future[Answer] | Exception]:
     """The answers of a batch to come, and what was refused. Its calls are evaluated here and not with others,
-    the loop going on after each `SLICE`; of several batches of the key, after each event."""
+    the loop going on after each `SLICE` of the key."""
     intake = context.intake
-    slices = intake.slices(caller.key_id)
     found: list[asyncio.Future[Answer] | Exception] = []
     under_way: list[asyncio.Future[Answer]] = []
     """Those of them that nobody has waited for."""
@@ -97,32 +96,33 @@ async def _handed_over(
     """Runs of which the batch says something that policies look at: it is recorded before their calls are
     evaluated."""
     line = Line()
-    begun = perf_counter()
-    for place, raw in enumerate(events):
-        try:
-            async with slices:
+    slices = intake.slices(caller.key_id)
+    try:
+        for place, raw in enumerate(events):
+            try:
+                await slices.go_on()
                 event = await intake.event(caller, raw, worded=refused < MOST_WORDED)
-            event.line, event.place = line, place
-            is_looked_at = event.body.runId in changed and event.call is not None
-            if is_looked_at or not told.isdisjoint(event.named_runs):
-                await asyncio.wait(under_way)
-                for past in (under_way, changed, told):
-                    past.clear()
-            async with slices:
+                event.line, event.place = line, place
+                is_looked_at = event.body.runId in changed and event.call is not None
+                if is_looked_at or not told.isdisjoint(event.named_runs):
+                    slices.rest()
+                    await asyncio.wait(under_way)
+                    await slices.go_on()
+                    for past in (under_way, changed, told):
+                        past.clear()
                 await intake.make_room(caller.key_id)
                 intake.evaluate(event)
                 under_way.append(intake.handed_over(event))
-            found.append(under_way[-1])
-            told.add(event.body.runId)
-            if event.body.eventType == "run.started":
-                changed.add(event.body.runId)
-        except (ApiError, DatabaseUnavailable, OverQuota) as error:
-            refused += 1
-            found.append(error)
-        if perf_counter() - begun > SLICE:
-            async with slices:  # so that no other batch of the key goes on in its place
-                await asyncio.sleep(0)
-            begun = perf_counter()
+                found.append(under_way[-1])
+                told.add(event.body.runId)
+                if event.body.eventType == "run.started":
+                    changed.add(event.body.runId)
+            except (ApiError, DatabaseUnavailable, OverQuota) as error:
+                refused += 1
+                found.append(error)
+            await slices.let_others(SLICE)
+    finally:
+        slices.rest()
     return found
 
 

@@ -21,6 +21,7 @@ from api.database.writer import Writer
 from api.ingestion.evaluation import Evaluator, PutOff
 from api.ingestion.event import Answer, Incoming
 from api.ingestion.quotas import OverQuota, ProcessorTime, Quotas
+from api.ingestion.slices import BatchSlices, Slices
 from api.ingestion.turns import LARGE, Turns
 from api.ingestion.validation import admitted, event_for_user, event_of
 from api.store import accounts
@@ -59,7 +60,7 @@ class Intake:
         """Key to its events that wait to be written."""
         self._room: dict[str, asyncio.Future[None]] = {}
         """Key to what is done when fewer of them wait."""
-        self._slices: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._slices: WeakValueDictionary[str, Slices] = WeakValueDictionary()
 
     def is_dear(self, key_id: str, size: int) -> bool:
         """Whether what this key sends, with so many bytes, is better looked at beside the event loop."""
@@ -105,10 +106,9 @@ class Intake:
         self._evaluator.evaluate(event)
         return event
 
-    def slices(self, key_id: str) -> asyncio.Lock:
-        """Held while an event of a batch is looked at, and while the loop goes on with others. INVARIANT:
-        however many batches a key has sent, the loop goes on as soon as with one of them."""
-        return self._slices.setdefault(key_id, asyncio.Lock())
+    def slices(self, key_id: str) -> BatchSlices:
+        """For a batch of this key."""
+        return BatchSlices(self._slices.setdefault(key_id, Slices()))
 
     async def make_room(self, key_id: str) -> None:
         """For who hands over many at once: wait while many of this key wait already."""
