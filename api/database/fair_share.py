@@ -27,8 +27,10 @@ class UnderWay(Protocol):
     """What takes the events that are under way: `inline_commit.py` or `lanes/dispatch.py`."""
 
     most: int
-    most_of_a_key: int
     size: int
+
+    @property
+    def most_of_a_key(self) -> int: ...
 
     def __len__(self) -> int: ...
 

@@ -6,6 +6,8 @@ import asyncio
 import threading
 from typing import Any
 
+import pytest
+
 from api.database import inline_commit
 from api.database.hand_over import settle_all
 
@@ -87,3 +89,32 @@ async def test_the_loop_goes_round_between_commits_whatever_follows_them() -> No
         await asyncio.sleep(0)
         assert len(thread.wrote) <= rounds
     assert len(thread.wrote) > 10 and set(thread.wrote) == {3}
+
+
+@pytest.mark.parametrize("cost, expected", [(0.0001, 64), (0.001, 20), (0.1, 4)])
+async def test_a_key_has_as_many_under_way_as_take_a_fixed_time(
+    monkeypatch: pytest.MonkeyPatch, cost: float, expected: int
+) -> None:
+    """Others wait for them. Where each of many policies looks at a call, 64 would take a quarter second."""
+    loop, thread, spent = asyncio.get_running_loop(), Thread(), [0.0]
+    monkeypatch.setattr(inline_commit, "thread_time", lambda: spent[0])
+    arrivals = inline_commit.Arrivals(thread)
+    assert arrivals.most_of_a_key == inline_commit.MOST_OF_A_KEY
+
+    def commit_at_once(batch: list[Any]) -> bool:
+        spent[0] += cost * len(batch)
+        return True
+
+    thread.commit_at_once = commit_at_once  # type: ignore[method-assign]
+    for _ in range(200):
+        for _ in range(arrivals.most_of_a_key):
+            arrivals.add(inline_commit.Entry(None, None, loop, lambda result: None, 1), loop)
+        while len(arrivals):
+            await asyncio.sleep(0)
+    assert arrivals.most_of_a_key in (expected, expected - 1), "but for rounding"
+    cost = 0.0
+    for _ in range(2_000):
+        arrivals.add(inline_commit.Entry(None, None, loop, lambda result: None, 1), loop)
+        while len(arrivals):
+            await asyncio.sleep(0)
+    assert arrivals.most_of_a_key == inline_commit.MOST_OF_A_KEY
