@@ -7,6 +7,8 @@ import itertools
 import json
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from api.handlers.events import MOST_WORDED
 from api.ingestion import validation
 from api.ingestion.evaluation import PutOff
 from api.ingestion.event import Incoming
+from api.ingestion.intake import Intake
 from api.ingestion.pipeline import Ingestion
 from api.ingestion.quotas import OverQuota, ProcessorTime, Quotas
 from api.ingestion.turns import Turns
@@ -245,6 +248,30 @@ async def test_what_a_batch_says_of_its_run_is_known_when_its_calls_are_evaluate
         assert len(asked) == 29, "none is evaluated again while the lock is held"
 
 
+@contextmanager
+def rounds_noted(monkeypatch: pytest.MonkeyPatch, intake: Intake, name: str) -> Iterator[list[int]]:
+    """In which round of the event loop, which others count, each call of this function begins."""
+    rounds, function = 0, getattr(intake, name)
+    noted: list[int] = []
+
+    async def others() -> None:
+        nonlocal rounds
+        while True:
+            await asyncio.sleep(0)
+            rounds += 1
+
+    def called(*arguments: Any, **named: Any) -> Any:
+        noted.append(rounds)
+        return function(*arguments, **named)
+
+    monkeypatch.setattr(intake, name, called)
+    task = asyncio.get_running_loop().create_task(others())
+    try:
+        yield noted
+    finally:
+        task.cancel()
+
+
 def test_a_batch_of_mistakes_lets_the_loop_go_on_and_is_told_in_bounds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,24 +281,9 @@ def test_a_batch_of_mistakes_lets_the_loop_go_on_and_is_told_in_bounds(
         async with Service(tmp_path) as service:
             wrong = [{**call(n, {}), **{f"k{m}": 1 for m in range(60)}} for n in range(1_000)]
             wrong[7] = call(7, {})
-            intake, check = service.context.intake, service.context.intake.event
-            rounds = 0
-            begun: list[int] = []
-
-            async def others() -> None:
-                nonlocal rounds
-                while True:
-                    await asyncio.sleep(0)
-                    rounds += 1
-
-            def noted(*arguments: Any, **named: Any) -> Any:
-                begun.append(rounds)
-                return check(*arguments, **named)
-
-            monkeypatch.setattr(intake, "event", noted)
-            task = asyncio.create_task(others())
-            answer = await service.call("agent", "POST", "/v1/events/batch", {"events": wrong})
-            task.cancel()
+            intake = service.context.intake
+            with rounds_noted(monkeypatch, intake, "event") as begun:
+                answer = await service.call("agent", "POST", "/v1/events/batch", {"events": wrong})
             check_shape("POST", "/v1/events/batch", answer)
             results = answer.json()["results"]
             assert [each["status"] for each in results] == [422] * 7 + [200] + [422] * 992
@@ -290,31 +302,11 @@ async def test_many_batches_of_a_key_hold_up_the_loop_no_longer_than_one(
 ) -> None:
     monkeypatch.setattr(events, "SLICE", 0.0)
     async with Service(tmp_path) as service:
-        intake, rounds = service.context.intake, 0
-        looked: list[int] = []
-        check, evaluate = intake.event, intake.evaluate
-
-        async def others() -> None:
-            nonlocal rounds
-            while True:
-                await asyncio.sleep(0)
-                rounds += 1
-
-        def checked(*arguments: Any, **named: Any) -> Any:
-            looked.append(rounds)
-            return check(*arguments, **named)
-
-        def evaluated(each: Incoming) -> None:
-            looked.append(rounds)
-            evaluate(each)
-
-        monkeypatch.setattr(intake, "evaluate" if right else "event", evaluated if right else checked)
-        task = asyncio.create_task(others())
         sent = [[call(20 * b + n, {}) if right else {} for n in range(20)] for b in range(10)]
-        answers = await asyncio.gather(
-            *(service.call("agent", "POST", "/v1/events/batch", {"events": each}) for each in sent)
-        )
-        task.cancel()
+        with rounds_noted(monkeypatch, service.context.intake, "evaluate" if right else "event") as looked:
+            answers = await asyncio.gather(
+                *(service.call("agent", "POST", "/v1/events/batch", {"events": each}) for each in sent)
+            )
         told = [each["status"] for answer in answers for each in answer.json()["results"]]
         assert told == [200 if right else 422] * 200
         assert len(looked) == len(set(looked)) == 200, "others had their turn between any two events"
