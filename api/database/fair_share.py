@@ -61,7 +61,6 @@ class FairShare:
     def add(self, entry: Entry, loop: asyncio.AbstractEventLoop) -> None:
         key_id = entry.event.caller.key_id
         if key_id not in self._waiting and self._under_way[key_id] < self._share():
-            self._under_way[key_id] += 1
             self._hand_on(key_id, entry, loop)
         else:
             self._waiting.setdefault(key_id, deque()).append(entry)
@@ -74,6 +73,7 @@ class FairShare:
         return self._arrivals.most if monotonic() >= self._alone_from else self._arrivals.most_of_a_key
 
     def _hand_on(self, key_id: str, entry: Entry, loop: asyncio.AbstractEventLoop) -> None:
+        self._under_way[key_id] += 1
         entry.settle = partial(self._settled, key_id, loop, entry.settle)
         self._arrivals.add(entry, loop)
 
@@ -95,7 +95,6 @@ class FairShare:
             while waiting and self._under_way[key_id] < share:
                 entry = waiting.popleft()
                 self._size -= entry.size
-                self._under_way[key_id] += 1
                 self._hand_on(key_id, entry, loop)
             if not waiting:
                 self._waiting.pop(key_id, None)

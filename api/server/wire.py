@@ -109,12 +109,12 @@ class BoundedProtocol(HttpToolsProtocol):
         if not self._beyond:
             self._cut_off(ApiError("unavailable", FULL))
 
-    def _takes_place(self) -> bool:
+    def _takes_place(self, holder: str) -> bool:
         """Whether it stays, now that it is known whose it is."""
         others = self._others()
         if len(others) < self.most_connections or self._close_idle(others, beyond=False):
             return True
-        return takes_place(self._whose(), others, self.most_connections)
+        return takes_place(holder, others, self.most_connections)
 
     def _others(self) -> list[Any]:
         return [other for other in self.connections if other is not self]
@@ -290,7 +290,7 @@ class BoundedProtocol(HttpToolsProtocol):
         start = super()._start_asgi_task
         if self._beyond:
             self._beyond = False
-            if not self._takes_place():
+            if not self._takes_place(holder):
                 cycle.keep_alive = False
                 start(cycle, without_place(cycle.scope, app))  # in no queue, which keeps others out
                 return
