@@ -21,16 +21,20 @@ from api.database.inline_commit import Entry
 
 SECONDS: Final = 10.0
 """For which another key counts as there after its last event."""
+LEAST_OF_A_KEY: Final = 4
+SECONDS_OF_A_KEY: Final = 0.02
+"""Of the processor. As many events as take so long are under way while other keys are there, which wait for
+them."""
 
 
 class UnderWay(Protocol):
     """What takes the events that are under way: `inline_commit.py` or `lanes/dispatch.py`."""
 
     most: int
+    most_of_a_key: int
     size: int
-
-    @property
-    def most_of_a_key(self) -> int: ...
+    cost: float
+    """Seconds of the processor that an event takes: a moving average."""
 
     def __len__(self) -> int: ...
 
@@ -70,7 +74,10 @@ class FairShare:
         """Of each key."""
         if len(self._under_way) > 1:
             self._alone_from = monotonic() + SECONDS
-        return self._arrivals.most if monotonic() >= self._alone_from else self._arrivals.most_of_a_key
+        if monotonic() >= self._alone_from:
+            return self._arrivals.most
+        most, cost = self._arrivals.most_of_a_key, self._arrivals.cost
+        return most if most * cost <= SECONDS_OF_A_KEY else max(LEAST_OF_A_KEY, int(SECONDS_OF_A_KEY / cost))
 
     def _hand_on(self, key_id: str, entry: Entry, loop: asyncio.AbstractEventLoop) -> None:
         self._under_way[key_id] += 1

@@ -27,10 +27,7 @@ MOST: Final = 256
 """Events of one commit on the loop: between two commits it serves its connections."""
 MOST_BYTES: Final = 512 * 2**10
 MOST_OF_A_KEY: Final = 64
-LEAST_OF_A_KEY: Final = 4
-SECONDS_OF_A_KEY: Final = 0.02
-"""Of the processor. As many events as take so long are here, or the thread's, while other keys are there
-(`fair_share.py`), which wait for them."""
+"""That are here, or the thread's, while other keys are there (`fair_share.py`)."""
 SLOW: Final = 0.05
 """Seconds from which one commit keeps others of the loop waiting for too long."""
 SLOW_DISK: Final = 0.005
@@ -70,6 +67,7 @@ class Arrivals:
     """One per writer, used on one event loop; only `wake` may be called by the writer's thread."""
 
     most = MOST
+    most_of_a_key = MOST_OF_A_KEY
 
     def __init__(self, writer: WriterThread) -> None:
         self._writer = writer
@@ -80,8 +78,7 @@ class Arrivals:
         self._next_look: asyncio.Handle | None = None
         self._waits = False
         """The thread was writing; it is to wake the loop when it has done so."""
-        self._cost = 0.0
-        """Seconds of the processor that an event takes: a moving average."""
+        self.cost = 0.0
         self._disk = 0.0
         """Seconds that a commit waits for the disk: a moving average."""
         self._not_before = 0.0
@@ -94,12 +91,6 @@ class Arrivals:
 
     def __len__(self) -> int:
         return len(self._entries)
-
-    @property
-    def most_of_a_key(self) -> int:
-        if self._cost * MOST_OF_A_KEY <= SECONDS_OF_A_KEY:
-            return MOST_OF_A_KEY
-        return max(LEAST_OF_A_KEY, int(SECONDS_OF_A_KEY / self._cost))
 
     def add(self, entry: Entry, loop: asyncio.AbstractEventLoop) -> None:
         self._entries.append(entry)
@@ -185,7 +176,7 @@ class Arrivals:
         begun, computed = perf_counter(), thread_time()
         written = self._writer.commit_at_once(group)
         took, computed = perf_counter() - begun, thread_time() - computed
-        self._cost += (computed - len(group) * self._cost) / max(MOST_OF_A_KEY, len(group))
+        self.cost += (computed - len(group) * self.cost) / max(MOST_OF_A_KEY, len(group))
         self._disk += (took - computed - self._disk) / 8
         if took > SLOW or self._disk > SLOW_DISK:
             self._not_before = begun + took / SHARE

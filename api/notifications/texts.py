@@ -17,6 +17,8 @@ from urllib.parse import quote
 
 import msgspec
 
+from engine.fields.visible import invisible
+
 MOST_PARAGRAPHS: Final = 10
 MOST_NAME: Final = 80
 MOST_SUMMARY: Final = 160
@@ -26,7 +28,8 @@ MOST_TITLE: Final = 140
 _ADDRESS: Final = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*):(?=//)|\b(mailto|javascript|data):|\bwww\.")
 _SITE: Final = re.compile(
     r"(?i)\b(?:[\w-]+\.)+(?:[a-z]{2,}(?=[/?#])|(?:com|net|org|info|biz|io|dev|app|co|me|eu|ru|cn|xyz|top|site|online"
-    r"|click|link|live|shop|club|page|cloud|tech|ai)\b)"
+    r"|click|link|live|shop|club|page|cloud|tech|ai|ar|at|au|be|br|ca|ch|cl|cz|de|dk|es|fi|fr|gr|hk|hu|ie|il|in"
+    r"|it|jp|kr|lt|mx|nl|no|nz|pt|ro|se|sg|si|sk|su|tk|to|tr|tv|tw|ua|uk|us|za)\b)"
 )
 """What mail programs make a link of though no scheme stands before it."""
 _KEY_LIKE: Final = re.compile(r"[A-Za-z0-9+/_=.-]{32,}")
@@ -44,7 +47,8 @@ class NoticeText:
 
 def harmless(text: str, most: int) -> str:
     """A value that an agent may have chosen, on one line, to be read by a person, who sees what was cut."""
-    line = " ".join("".join(each if each.isprintable() else " " for each in text[: 4 * most]).split())
+    shown = "".join(each if each.isprintable() else " " for each in text[: 4 * most])
+    line = " ".join(shown.translate(invisible()).split())
     if text[4 * most :].strip():
         line += " …"
     line = _KEY_LIKE.sub(_shortened, line)

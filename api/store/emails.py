@@ -6,6 +6,8 @@ import re
 import unicodedata
 from typing import Final
 
+from engine.fields.visible import invisible
+
 LONGEST: Final = 254
 _SHAPE = re.compile(r"[^\s@<>()\[\]\\,;:\"'`]{1,64}@[^\s@<>()\[\]\\,;:\"'`]{1,189}\Z")
 
@@ -29,6 +31,6 @@ def problem_with(email: str) -> str | None:
     address = same_email(email)
     if not _SHAPE.match(address):
         return "this is not an e-mail address; write one such as `ada@example.com`"
-    if any(unicodedata.category(character)[0] in "CZ" for character in address):
+    if any(unicodedata.category(each)[0] in "CZ" or ord(each) in invisible() for each in address):
         return "an e-mail address must not contain invisible characters"
     return None

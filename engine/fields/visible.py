@@ -31,7 +31,7 @@ def composed(text: str, room: int = sys.maxsize) -> str:
         return text.translate(_controls()) if _OTHER_THAN_BLANKS.search(text) else text
     pieces: list[str] = []
     for at in range(0, len(text), PIECE):
-        pieces.append(unicodedata.normalize("NFKC", text[at : at + PIECE]).translate(_invisible()))
+        pieces.append(unicodedata.normalize("NFKC", text[at : at + PIECE]).translate(invisible()))
         room -= len(pieces[-1])
         if room < 0:
             break
@@ -62,7 +62,7 @@ def _controls() -> Mapping[int, None]:
 
 
 @cache
-def _invisible() -> Mapping[int, None]:
+def invisible() -> Mapping[int, None]:
     """Format characters, fillers, selectors of variants and controls, which show nothing, and what is kept
     for such (Default_Ignorable_Code_Point), which shows nothing either."""
     fillers = (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0, 0x2800, 0xFFFC)

@@ -53,6 +53,7 @@ def test_words_that_are_cut_behind_blanks_say_so() -> None:
         ("a\nb", "a b"),
         ("a\u00a0b", "a b"),
         ("a\u202eb", "a b"),
+        ("a\u034f\ufe0f\u3164b", "ab"),
         ("x" * MOST_OF_A_NAME, "x" * MOST_OF_A_NAME),
         ("x" * (MOST_OF_A_NAME + 1), "x" * (MOST_OF_A_NAME - 1) + "…"),
     ],

@@ -1,14 +1,17 @@
-"""A hostile key beside a normal one: `python -m tests.bench.hostile`.
+"""A hostile key beside a normal one: `python -m tests.bench.hostile [--database postgresql]`.
 
-The normal key sends ten small events a second; the hostile one sends, on so many connections and without a
-pause, 800 kB commands of escapes, lists of 9,000 elements for eight policies of nested macros, small commands
-that take some milliseconds each, or requests to read a run of 6,000 calls. Each row has the normal key's
-median and 95th percentile, and the ratio of its median to that without the other.
+The normal key sends ten small events a second; the hostile one sends, on so many connections, 800 kB commands
+of escapes, lists of 9,000 elements for eight policies of nested macros, small commands that take some
+milliseconds each, or requests to read a run of 6,000 calls. In the rows of crowds it sends ordinary events,
+one or a hundred at once, as soon as the last ones are answered. Each row has the normal key's median and 95th
+percentile, and the ratio of its median to that without the other.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import contextlib
 import itertools
 import json
 import shutil
@@ -22,12 +25,16 @@ from typing import Any
 
 import httpx
 
+from tests.bench import load
 from tests.bench.served import KEY, Server, service
 from tests.harness.places import ROOT
+from tests.harness.postgres import Postgres
 
-SECONDS = 8.0
+SECONDS = 8
 PAUSE = 0.1
 CONNECTIONS = (1, 4, 16)
+CROWDS = ((64, 1), (500, 1), (2_500, 1), (16, 100), (64, 100))
+"""Connections, and events of each request."""
 SMALL = "a;" * 400
 CALLS = 6_000
 ESCAPES = "echo $'" + "\\x72" * 200_000 + "'"
@@ -87,15 +94,40 @@ async def beside(server: Server, key: str, make: Callable[[], bytes], connection
     return times, {status: round(count / SECONDS, 1) for status, count in statuses.items()}
 
 
-def second_key(server: Server) -> str:
+async def in_crowd(
+    server: Server, key: str, folder: Path, connections: int, batch: int
+) -> tuple[list[float], dict[str, float]]:
+    """The same as `beside`, with a crowd that waits for its answers alone."""
+    bodies = load.write_bodies(folder, 100)
+    crowd = asyncio.to_thread(
+        load.run,
+        folder,
+        server.port,
+        key,
+        bodies,
+        connections=connections,
+        seconds=SECONDS + 2,
+        seed=next(_numbers),
+        batch=batch,
+    )
+    loaded = asyncio.create_task(crowd)
+    await asyncio.sleep(1.0)
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", timeout=120) as http:
+        times = await normal(http)
+    done = await loaded
+    seconds = done.micros / 1e6
+    return times, {"all": round(done.requests / seconds, 1), "refused": round(done.refused / seconds, 1)}
+
+
+def another_key(server: Server) -> str:
+    """Each row has its own: one that has spent much of the processor's time rests for a while."""
     base = f"http://127.0.0.1:{server.port}"
     login = {"email": "admin@localhost", "password": "of the benchmark only"}
     token = httpx.post(f"{base}/auth/login", json=login).json()["accessToken"]
-    made = httpx.post(
-        f"{base}/v1/api-keys", json={"name": "hostile"}, headers={"Authorization": f"Bearer {token}"}
-    )
+    bearer = {"Authorization": f"Bearer {token}"}
+    made = httpx.post(f"{base}/v1/api-keys", json={"name": f"hostile {next(_numbers)}"}, headers=bearer)
     answer = made.json()
-    return str(answer.get("key") or answer["apiKey"])
+    return str(made.json()["key"])
 
 
 def write_many(server: Server, key: str) -> None:
@@ -125,36 +157,48 @@ def policies(folder: Path) -> Path:
     return place
 
 
-def rows(server: Server) -> Iterator[str]:
-    key = second_key(server)
-    alone, _ = asyncio.run(beside(server, key, lambda: b"", 0))
+def row(kind: str, connections: int, median: float, times: list[float], answered: object) -> str:
+    middle, late = statistics.median(times), statistics.quantiles(times, n=20)[-1]
+    return f"| {kind} | {connections} | {middle:.1f} | {late:.1f} | {middle / median:.1f} | {answered} |"
+
+
+def rows(server: Server, folder: Path) -> Iterator[str]:
+    alone, _ = asyncio.run(beside(server, "", lambda: b"", 0))
     median = statistics.median(alone)
-    yield f"| alone | | {median:.1f} | {statistics.quantiles(alone, n=20)[-1]:.1f} | 1.0 | |"
+    yield row("alone", 0, median, alone, "")
     kinds: dict[str, Callable[[], bytes]] = {
         "escapes": lambda: event("bash", {"command": ESCAPES}),
         "macros": lambda: event("lists", {"l": LIST}),
         "commands": lambda: event("bash", {"command": f"{SMALL}{next(_numbers)}"}),
         "reads": lambda: b"",
     }
-    write_many(server, key)
+    write_many(server, reader := another_key(server))
     for kind, connections in itertools.product(kinds, CONNECTIONS):
-        times, answered = asyncio.run(beside(server, key, kinds[kind], connections))
-        middle, late = statistics.median(times), statistics.quantiles(times, n=20)[-1]
-        yield f"| {kind} | {connections} | {middle:.1f} | {late:.1f} | {middle / median:.1f} | {answered} |"
+        key = reader if kind == "reads" else another_key(server)
+        yield row(kind, connections, median, *asyncio.run(beside(server, key, kinds[kind], connections)))
+    for connections, batch in CROWDS:
+        crowd = in_crowd(server, another_key(server), folder, connections, batch)
+        yield row(f"events, {batch} at once", connections, median, *asyncio.run(crowd))
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        server = service(folder / "data", policies(folder))
-        try:
-            print("| hostile key | connections | p50 ms | p95 ms | ratio | its answers a second |")
-            print("|---|---|---|---|---|---|")
-            for row in rows(server):
-                print(row)
-                sys.stdout.flush()
-        finally:
-            server.stop()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--database", choices=["sqlite", "postgresql"], default="sqlite")
+    told = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as resources:
+        folder, url = Path(name), ""
+        if told.database == "postgresql":
+            postgres = Postgres(wal_init_zero="off")
+            resources.callback(postgres.close)
+            postgres.start()
+            url = postgres.create()
+        server = service(folder / "data", policies(folder), database=url)
+        resources.callback(server.stop)
+        print("| hostile key | connections | p50 ms | p95 ms | ratio | its answers a second |")
+        print("|---|---|---|---|---|---|")
+        for line in rows(server, folder):
+            print(line)
+            sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ class Arrivals:
     """Settles nothing by itself."""
 
     most = most_of_a_key = SHARE
+    cost = 0.0
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -119,6 +120,25 @@ def test_who_is_alone_has_more_under_way(seed: int, monkeypatch: pytest.MonkeyPa
     while arrivals.entries:
         settle("a")
     assert settled == sent and not shares._under_way and not shares._waiting
+    loop.close()
+
+
+@pytest.mark.parametrize("cost, expected", [(0.0, 64), (0.0001, 64), (0.001, 20), (0.1, 4)])
+def test_a_key_has_as_many_under_way_as_take_a_fixed_time(cost: float, expected: int) -> None:
+    """Others wait for them. Where each of many policies looks at a call, 64 would take a quarter second."""
+    arrivals, loop = Arrivals(), asyncio.new_event_loop()
+    arrivals.most, arrivals.most_of_a_key, arrivals.cost = 256, 64, cost
+    shares = FairShare(arrivals)
+    for key in "a" * 100 + "b" * 100:
+        made = SimpleNamespace(caller=SimpleNamespace(key_id=key))
+        shares.add(Entry(None, made, loop, lambda result: None, 1), loop)
+    under_way = Counter(entry.event.caller.key_id for entry in arrivals.entries)
+    assert under_way == {"a": 100, "b": expected}, "who was alone before has more"
+    while arrivals.entries:
+        arrivals.entries.pop(0).settle(None)
+        under_way = Counter(entry.event.caller.key_id for entry in arrivals.entries)
+        assert under_way["b"] <= expected
+    assert len(shares) == 0
     loop.close()
 
 

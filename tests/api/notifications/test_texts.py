@@ -109,6 +109,7 @@ def test_ids_in_links_are_quoted() -> None:
     [
         ("two\nlines\r\n and\ttabs", "two lines and tabs"),
         ("right‮to left​hidden", "right to left hidden"),
+        ("a\u034f d\ufe0fog\u115f", "a dog"),
         ("see https://evil.example/x", "see https[:]//evil[.]example/x"),
         ("see www.evil.example", "see www[.]evil.example"),
         ("javascript:alert(1)", "javascript[:]alert(1)"),
@@ -124,6 +125,11 @@ def test_ids_in_links_are_quoted() -> None:
             "approve at evil.zip/x?y, or MAIL.evil.museum#z",
             "approve at evil[.]zip/x?y, or MAIL.evil[.]museum#z",
         ),
+        (
+            "approve at login.example.de or Login.example.it.",
+            "approve at login.example[.]de or Login.example[.]it.",
+        ),
+        ("see run.sh, a.py, lib.rs and main.pl", "see run.sh, a.py, lib.rs and main.pl"),
         ("mail to bob@evil.co.uk/x", "mail to bob@evil.co[.]uk/x"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -359,3 +360,29 @@ async def test_of_two_outcomes_at_once_the_first_counts(tmp_path: Path, postgres
         with psycopg.connect(postgres_url) as connection:
             rows = connection.execute("SELECT count(*) FROM audit WHERE type = 'enforcement.gap'").fetchone()
         assert rows == (16,)
+
+
+async def test_a_key_has_as_many_under_way_as_take_a_fixed_time(tmp_path: Path, postgres_url: str) -> None:
+    """Not as many as make a good transaction: another key waits for them."""
+    async with serving(tmp_path, postgres_url) as running:
+        writer = running.context.writer
+        assert writer.ingest is not None
+        apply, shares, most = writer.ingest.apply, writer._shares, 0
+
+        def dear(transaction: Any, events: Any, **how: Any) -> Any:
+            nonlocal most
+            most = max(most, shares._under_way.total())
+            begun = time.thread_time()
+            while time.thread_time() - begun < 0.002 * len(events):
+                pass
+            return apply(transaction, events, **how)
+
+        writer.ingest.apply = dear  # type: ignore[method-assign]
+        for number in range(8):
+            await asyncio.gather(*(post(running, look(f"{number}-{each}")) for each in range(50)))
+        assert 0.0015 < writer.arrivals.cost < 0.01
+        most, other = 0, event("other", "custom.note", AT, {})
+        many = [post(running, look(f"last-{each}")) for each in range(100)]
+        answers = await asyncio.gather(running.call("other agent", "POST", "/v1/events", other), *many)
+        assert {answer.status_code for answer in answers} == {200}
+        assert 4 <= most <= 11
