@@ -199,13 +199,16 @@ def refused_to_serve(folder: Path, *words: str, **environment: str) -> str:
 
 
 def test_serve_refuses_a_port_in_use(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "api.cli", "serve"]
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        text = refused_to_serve(tmp_path, "--port", port)
-    assert f"port {port} of 127.0.0.1 is in use" in text
-    assert not (tmp_path / "data").exists(), "a start that is refused makes nothing"
+        environment = CLEAN | {"GOVERNANCE_PORT": port}
+        done = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and done.stdout == "" and "Traceback" not in done.stderr
+    assert f"port {port} of 127.0.0.1 is in use" in done.stderr
+    assert list(tmp_path.iterdir()) == [], "a start that is refused makes nothing"
 
 
 def test_no_two_policies_folders_undo_one_another_in_one_embedded_database(tmp_path: Path) -> None:

@@ -84,9 +84,9 @@ def _serve(arguments: argparse.Namespace) -> int:
             # Worker processes read the environment alone.
             os.environ[f"GOVERNANCE_{name.upper()}"] = value
     _check_open_files()
-    _check_policies_folder(settings)
     listener = _listen(settings.host, settings.port)
     try:
+        _check_policies_folder(settings)
         # With port 0 the system has chosen one; links must name it.
         os.environ["GOVERNANCE_PORT"] = str(listener.getsockname()[1])
         settings = load()
