@@ -60,7 +60,7 @@ class TooManyTries(Exception):
     code = "rate_limited"
 
     def __init__(self, retry_after: int) -> None:
-        super().__init__(f"too many failed logins; try again in {retry_after} seconds")
+        super().__init__(f"too many logins have failed or are under way; try again in {retry_after} seconds")
         self.retry_after = retry_after
 
 

@@ -57,8 +57,9 @@ class Target:
         """Raises CopyError when anything is there that no copy has brought."""
         tables = self._tables()
         if tables and COPY_PROGRESS not in tables:
+            hint = "if a copy has made it and is whole, start with it; else " if "audit" in tables else ""
             raise CopyError(
-                f"the database of --to is not empty (it has the table `{min(tables)}`); make a new one, "
+                f"the database of --to is not empty (it has the table `{min(tables)}`); {hint}make a new one, "
                 "with `createdb` or `CREATE DATABASE`, and name that"
             )
 
