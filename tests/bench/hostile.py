@@ -126,7 +126,6 @@ def another_key(server: Server) -> str:
     token = httpx.post(f"{base}/auth/login", json=login).json()["accessToken"]
     bearer = {"Authorization": f"Bearer {token}"}
     made = httpx.post(f"{base}/v1/api-keys", json={"name": f"hostile {next(_numbers)}"}, headers=bearer)
-    answer = made.json()
     return str(made.json()["key"])
 
 

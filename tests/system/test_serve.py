@@ -204,8 +204,8 @@ def test_serve_refuses_a_port_in_use(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        environment = CLEAN | {"GOVERNANCE_PORT": port}
-        done = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        options: Any = {"env": CLEAN | {"GOVERNANCE_PORT": port}, "cwd": tmp_path, "timeout": 60}
+        done = subprocess.run(words, capture_output=True, text=True, **options)
     assert done.returncode == 2 and done.stdout == "" and "Traceback" not in done.stderr
     assert f"port {port} of 127.0.0.1 is in use" in done.stderr
     assert list(tmp_path.iterdir()) == [], "a start that is refused makes nothing"

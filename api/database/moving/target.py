@@ -59,8 +59,8 @@ class Target:
         if tables and COPY_PROGRESS not in tables:
             hint = "if a copy has made it and is whole, start with it; else " if "audit" in tables else ""
             raise CopyError(
-                f"the database of --to is not empty (it has the table `{min(tables)}`); {hint}make a new one, "
-                "with `createdb` or `CREATE DATABASE`, and name that"
+                f"the database of --to is not empty (it has the table `{min(tables)}`); {hint}"
+                "make a new one, with `createdb` or `CREATE DATABASE`, and name that"
             )
 
     def begin(self, fingerprint: str) -> Progress:
