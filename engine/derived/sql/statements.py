@@ -82,7 +82,7 @@ def _entry(
 def _entries(text: str, steps: list[int], alone: bool = False) -> Iterator[dict[str, Json]]:
     bracketed = _BRACKETED.search(text) is not None
     read = [parsed(text, POSTGRES, steps)]
-    if _OTHERWISE.search(text) is not None:
+    if read[0] is None or _OTHERWISE.search(text) is not None:
         read.append(parsed(text, MYSQL, steps))
         if read[1] is None and _HIDDEN.search(text) is not None and BODY.search(text) is None:
             pieces = [parsed(each, MYSQL, steps) for each in apart(text, MYSQL)]
@@ -167,6 +167,22 @@ def _of_tree(tree: Any, temporary: set[str]) -> Iterator[dict[str, Json]]:
                 )
             elif not isinstance(node.parent, exp.When):
                 yield _of_statement(node, temporary)
+        if isinstance(node, exp.Merge):
+            yield from _within_merge(node, temporary)
+
+
+def _within_merge(merge: Any, temporary: set[str]) -> Iterator[dict[str, Json]]:
+    """What it does to rows that are there, each as the statement that would do so."""
+    from sqlglot import exp
+
+    names = _names(merge.this)
+    for when in merge.find_all(exp.When):
+        then, conditions = when.args["then"], (merge.args.get("on"), when.args.get("condition"))
+        verb = then.name.lower() if isinstance(then, exp.Var) else then.key
+        if verb in ("update", "delete"):
+            where = any(_limits(each) for each in conditions if isinstance(each, exp.Expression))
+            shared = bool(merge.args.get("using_cond"))  # columns, as `USING (id)` says
+            yield _entry(verb, names, where or shared, _all_pass(names, temporary))
 
 
 def _of_statement(node: Any, temporary: set[str]) -> dict[str, Json]:

@@ -96,7 +96,7 @@ def test_whether_a_condition_limits_it(text: str, limited: bool) -> None:
         "SET x = 1; REVOKE DELETE ON ALL TABLES IN SCHEMA public FROM x",
         "SET x = 'DROP TABLE users' -- DROP TABLE users",
         "GRANT DELETE ON t TO x",
-        "MERGE INTO t USING u ON t.id = u.id WHEN MATCHED THEN UPDATE SET a = 1",
+        "MERGE INTO t USING u ON t.id = u.id WHEN NOT MATCHED THEN INSERT VALUES (1)",
         "Please drop table users if it exists",
     ],
 )

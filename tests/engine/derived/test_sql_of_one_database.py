@@ -47,3 +47,30 @@ def test_the_table_that_a_statement_touches(text: str, verb: str, table: str) ->
 )
 def test_others_stay_what_they_are(text: str, verbs: list[str]) -> None:
     assert [each["verb"] for each in shown("sql", {"query": text}, "sql")] == verbs
+
+
+@pytest.mark.parametrize(
+    ("text", "verb", "where"),
+    [
+        ("MERGE INTO users USING (VALUES (1)) s(x) ON true WHEN MATCHED THEN DELETE", "delete", False),
+        ("MERGE users USING s ON 1 = 1 WHEN NOT MATCHED BY SOURCE THEN DELETE;", "delete", False),
+        (
+            "WITH x AS (MERGE INTO users USING s ON 1 = 1 WHEN MATCHED THEN UPDATE SET a=1) SELECT 1",
+            "update",
+            False,
+        ),
+        ("MERGE INTO users u USING s ON u.id = s.id WHEN MATCHED THEN UPDATE SET a = 1", "update", True),
+        ("MERGE INTO users USING s USING (id) WHEN MATCHED THEN DELETE", "delete", True),
+        ("MERGE INTO users u USING s ON true WHEN MATCHED AND u.id = 3 THEN DELETE", "delete", True),
+        ("DELETE FROM users WHERE 1 XOR 0", "delete", False),
+        ("DELETE FROM users WHERE 5 DIV 2", "delete", False),
+        ("UPDATE users SET a = 1 WHERE _utf8'1'", "update", False),
+        ("DELETE FROM users WHERE id DIV 2 = 7", "delete", True),
+    ],
+)
+def test_rows_that_a_statement_chooses_in_the_words_of_one_database(
+    text: str, verb: str, where: bool
+) -> None:
+    entries = shown("sql", {"query": text}, "sql")
+    found = [each for each in entries if each["verb"] == verb]
+    assert found and all(each["tables"] == ["users"] and each["where"] is where for each in found), entries
