@@ -86,8 +86,10 @@ _FORCED: Final = re.compile(
     r"(drop\s+database\s+(?:if\s+exists\s+)?[\w.\"]{1,128})\s+with\s*\(\s*force\s*\)", re.IGNORECASE
 )
 """What the parser does not know: PostgreSQL throws out who is connected; ..."""
-_WAITING: Final = re.compile(r"\s(?:nowait|wait\s+\d+)\s*+(?=;|\Z)", re.IGNORECASE)
-"""... how long MariaDB and Oracle wait for others; ..."""
+_WAITING: Final = re.compile(
+    r"\s(?:(?:nowait|wait\s+\d+)\s*+(?=;|\Z)|indexed\s+by\s+\w{1,128})", re.IGNORECASE
+)
+"""... how long MariaDB and Oracle wait for others, and where SQLite looks; ..."""
 _IGNORING: Final = re.compile(
     r"\b(?:(delete|update)(?:\s+(?:low_priority|quick|ignore))++(?=\s)"
     r"|(alter)(?:\s+(?:online|offline|ignore))++(?=\s+table\b))",

@@ -66,6 +66,8 @@ def test_others_stay_what_they_are(text: str, verbs: list[str]) -> None:
         ("DELETE FROM users WHERE 5 DIV 2", "delete", False),
         ("UPDATE users SET a = 1 WHERE _utf8'1'", "update", False),
         ("DELETE FROM users WHERE id DIV 2 = 7", "delete", True),
+        ("DELETE FROM users INDEXED BY by_name WHERE 1", "delete", False),
+        ('SELECT "a indexed by "; DELETE FROM users; --"', "delete", False),
     ],
 )
 def test_rows_that_a_statement_chooses_in_the_words_of_one_database(
