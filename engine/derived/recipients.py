@@ -58,17 +58,24 @@ OF_A_RECIPIENT: Final = 16
 LONGEST_LIST: Final = 1 << 20
 LONGEST_DOMAIN: Final = 253
 LONGEST_LABEL: Final = 63
+MOST_BLANKS: Final = 16
+"""Around a quoted name."""
 
-_QUOTED: Final = re.compile(r'\\.|"((?>(?:[^"\\]|\\.){0,256}))"(?!@)(?=(\s{0,16}<)?)', re.DOTALL)
+_QUOTED: Final = re.compile(
+    r'\\.|"((?>(?:[^"\\]|\\.){0,256}))"(?!@)(?=(\s{0,16}<\s{0,16}[^\s<>,;:"()@]{1,256}@[^\s<>,;:"()@]{1,253}\s{0,16}>)?)',
+    re.DOTALL,
+)
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 _BLANK_AT: Final = re.compile(r"(?<=[^\s@,;])@\s+|(?<=[^\s,;])\s+@\s*(?=[^\s<>,;@]{1,253}\.)")
 _ENCODED: Final = re.compile(r"=\?([^?\s]{1,40})\?([bBqQ])\?([^?]{0,1024})\?=")
 _QUOTED_LOCAL: Final = re.compile(r'\\.|"((?>(?:[^"\\]|\\.){0,256}))"(?=\s{0,16}[@(])', re.DOTALL)
+_UNSEEN: Final = re.compile(r"(?<![^\s<>,;:\"()])[^\x00-\x7f]{1,64}(?=@)")
+_BRACKET: Final = re.compile(r"[\"()<>\\]")
 _COMMENT: Final = re.compile(r"\([^()]*\)")
 _BORDER: Final = re.compile(r"\\.|[()]", re.DOTALL)
 """Where a comment begins or ends."""
 _ADDRESS: Final = re.compile(
-    r"(?<![^\s<>,;:\"()\[\]@])[^\s<>,;:\"()\[\]@]++(?:@(?:[^\s<>,;:\"()\[\]@]++|\[[^\s\[\]]{1,64}\]))+"
+    r"(?<![^\s<>,;:\"()\[\]@])[^\s<>,;:\"()\[\]@]++(?:@++(?:[^\s<>,;:\"()\[\]@]++|\[[^\s\[\]]{1,64}\]))+"
 )
 _PARTS: Final = re.compile(r"[,;\n\r]+")
 _SOURCE: Final = word_set("raw mime rfc822 eml header headers")
@@ -106,7 +113,7 @@ def recipients_of(leaves: Sequence[Leaf], tool: ToolDeclaration) -> DistinctText
         sure = _names_recipient(leaf, sends)
         if sure is None:
             continue
-        text = composing.of(text_of(leaf.value))
+        text = composing.of(_UNSEEN.sub(_seen, text_of(leaf.value)))
         found.partial |= composing.room < 0
         if isinstance(leaf.value, bool) or len(text) > LONGEST_LIST:
             found.partial |= not isinstance(leaf.value, bool)
@@ -197,7 +204,7 @@ def _in(text: str, sure: bool) -> Iterator[str]:
             yield from _names(bare[end : found.start()], first=not end)
         end = found.end()
         local, *domains = found[0].split("@")
-        for domain in domains:
+        for domain in filter(None, domains):
             yield f"{local.strip(chr(39)).lower()}@{domain_of(domain)}"
     if sure and end:
         yield from _names(bare[end:] + ",")
@@ -236,16 +243,28 @@ def _names(text: str, first: bool = False) -> Iterator[str]:
             yield word
 
 
+def _seen(local: re.Match[str]) -> str:
+    """What stands before the sign of an address, with something that is seen where nothing would be."""
+    return local[0] if composed(local[0]).strip("@") else f"_{local[0]}"
+
+
 def _local(quoted: re.Match[str]) -> str:
-    """A quoted text before the sign of an address, as one word."""
-    return quoted[0] if quoted[1] is None else _token(quoted[1])
+    """A quoted text before the sign of an address, or a comment, as one word; behind an address that stands
+    in it, which is where some readers send to."""
+    if quoted[1] is None:
+        return quoted[0]
+    inside = f"{_BRACKET.sub(' ', quoted[1])}, " if "@" in quoted[1] else ""
+    return inside + _token(quoted[1])
 
 
 def _unquoted(quoted: re.Match[str]) -> str:
-    """A quoted text is a name before an address in angles; an address that stands alone in quotes counts."""
+    """A quoted text is a name where it stands alone before an address in angles; an address that stands in
+    quotes counts else."""
     if quoted[1] is None:
         return quoted[0]
-    return " " if quoted[2] or "@" not in quoted[1] else f" {_ESCAPE.sub(lambda found: found[1], quoted[1])} "
+    before = quoted.string[max(0, quoted.start() - MOST_BLANKS) : quoted.start()].rstrip(" \t")[-1:]
+    is_name = bool(quoted[2]) and before in ("", *",;\n\r")
+    return " " if is_name or "@" not in quoted[1] else f" {_ESCAPE.sub(lambda found: found[1], quoted[1])} "
 
 
 @cache
