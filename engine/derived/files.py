@@ -14,7 +14,7 @@ from typing import Final
 
 from engine.derived.commands import Command
 from engine.derived.file_commands import uses_of
-from engine.derived.path_text import FILE_URL, LONGEST, paths_of, within
+from engine.derived.path_text import FILE_URL, LONGEST, file_address, paths_of, within
 from engine.derived.payload import DistinctTexts, Leaf
 from engine.derived.programs.operands import looks_like_path
 from engine.derived.tools import UNDECLARED
@@ -30,6 +30,8 @@ RUNNING: Final = frozenset({None, "shell", "code", "cloud", "devops", "other"})
 _WITH_PATHS: Final = frozenset({None, "files", "code", "repository", "memory", "devops", "other"})
 """Kinds of tools whose arguments are paths, where their keys say so."""
 
+_OPENING: Final = frozenset(["http", "browser"])
+"""Kinds of tools that open what is at an address, which may be a file."""
 _PATH_WORDS: Final = word_set(
     "path paths file files filename filenames filepath filepaths folder folders directory directories dir"
 )
@@ -167,11 +169,14 @@ def files_of(
     asked = _asked(leaves)
     for leaf in leaves:
         value = leaf.value.strip("\r\n") if isinstance(leaf.value, str) else leaf.value
+        if isinstance(value, str) and (address := file_address(value)) is not None:
+            for use in _uses(leaf, address, tool, moves, targets):
+                files.add(use, address)
         if not isinstance(value, str) or not value or "\n" in value:
             if isinstance(value, str) and not _PATH_WORDS.isdisjoint(leaf.key.split()):
                 files.partial |= len(value) > LONGEST_LIST and "paths" in leaf.key
                 lines = value[:LONGEST_LIST].splitlines()
-                for line in filter(looks_like_path, map(str.strip, lines)):
+                for line in filter(_is_path, map(str.strip, lines)):
                     for use in _uses(leaf, line, tool, moves, targets):
                         files.add(use, line)
             if tool.kind == "code" and isinstance(value, str):
@@ -197,6 +202,10 @@ def files_of(
             if files.room < 0:
                 return files
     return files
+
+
+def _is_path(line: str) -> bool:
+    return looks_like_path(line) or file_address(line) is not None
 
 
 def _asked(leaves: Iterable[Leaf]) -> frozenset[Use]:
@@ -258,6 +267,8 @@ def _uses(
     if _is_attached(leaf, words, tool):
         is_file = looks_like_path(value) or not words.isdisjoint(_PATH_WORDS) or _FILE_NAME.fullmatch(value)
         return ("reads",) if is_file else ()
+    if tool.kind in _OPENING and FILE_URL.match(value):
+        return ("reads",)
     if tool.kind not in _WITH_PATHS:
         return ("names",) if not words.isdisjoint(_PATH_WORDS) and looks_like_path(value) else ()
     named = not words.isdisjoint(_PATH_WORDS)
