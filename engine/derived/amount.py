@@ -25,6 +25,10 @@ from engine.model import Json, ToolDeclaration
 _AMOUNT: Final = word_set("amount amounts amt sum total price cost fee budget payment payout")
 _BARE: Final = frozenset({"value", "number", "units"})
 """Keys that hold an amount below a key that names one; the first also by itself, of a tool that pays."""
+_OWNING: Final = frozenset({"amount", "amounts", "amt"})
+"""Keys below which a number is an amount, whatever its own key (`{"amount": {"EUR": 5}}`), but for ..."""
+_SCALE: Final = word_set("nanos fraction fractional exponent scale precision decimals digits index position")
+"""... what says how a number is to be read."""
 _MINOR: Final = word_set("cents cent minor pence pennies")
 _NOT: Final = word_set(
     "id type currency unit count max min limit name description method intent status date tax rate"
@@ -136,6 +140,8 @@ def _is_amount(leaf: Leaf, words: set[str]) -> bool:
     if words == {"price"} and isinstance(leaf.value, str) and _PRICE_ID.fullmatch(leaf.value):
         return False
     named = not _AMOUNT.isdisjoint(words) or bool(words & _MINOR)
+    if leaf.owner in _OWNING and words.isdisjoint(_SCALE | _CURRENCY) and numbers_of(leaf.value):
+        return True
     return named or (not words.isdisjoint(_BARE) and not _AMOUNT.isdisjoint(leaf.owner.split()))
 
 
