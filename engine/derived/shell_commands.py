@@ -16,8 +16,9 @@ Knows what payloads look like; how a shell reads is the business of `shell`.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from itertools import product
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain, product
 from typing import Final
 
 from engine.derived.payload import unwrapped
@@ -47,6 +48,15 @@ _PROGRAM_NAMES: Final = (
 )
 _PROGRAMS: Final = frozenset(_PROGRAM_NAMES.split())
 ARGUMENTS: Final = word_set("args arguments argv params parameters")
+_ENVIRONMENTS: Final = frozenset(
+    f"{first}{between}{last}".rstrip("_")
+    for first in ("env", "environment")
+    for between in ("", "_")
+    for last in ("", "s", "vars", "variables")
+)
+"""Keys of the variables that a command finds."""
+_REFERENCE: Final = re.compile(r"\$[{!#]{0,3}([A-Za-z_][A-Za-z0-9_]{0,255})")
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
 _SCRIPT_LISTS: Final = frozenset(["commands", "cmds", "scripts", "lines"])
 """Keys of a list of scripts; a list within it is one command, word by word."""
 _SHELL_TEXTS: Final = word_set("command cmd cmdline commands shell bash")
@@ -161,11 +171,46 @@ class _Payload:
     def _object(self, value: Mapping[str, Json], again: bool) -> None:
         members = [(str(name).casefold(), member) for name, member in value.items()]
         names = {name for name, _ in members}
+        if not names.isdisjoint(_ENVIRONMENTS):
+            self._surrounded(members)
         joined: frozenset[str] = frozenset()
         if not (names.isdisjoint(_PROGRAMS) or names.isdisjoint(ARGUMENTS)):
             joined = _PROGRAMS | ARGUMENTS
             self._combine(self._named(members, _PROGRAMS, again), self._named(members, ARGUMENTS, again))
         self._stack.extend((name, member, again or name in joined) for name, member in reversed(members))
+
+    def _surrounded(self, members: Sequence[tuple[str, Json]]) -> None:
+        """The commands beside an environment, with the variables that they find there."""
+        variables = {
+            name: text_of(value)
+            for key, member in members
+            if key in _ENVIRONMENTS
+            for name, value in _variables(opened(member) if isinstance(member, str) else member)
+        }
+        if not variables:
+            return
+        alone: list[str | list[str]] = [
+            member
+            for name, member in members
+            if isinstance(member, str) and name not in PROSE and name not in _ENVIRONMENTS
+        ]
+        alone += self._named(members, _WORDS, True)
+        pairs = product(self._named(members, _PROGRAMS, True), self._named(members, ARGUMENTS, True))
+        held = {name for value in variables.values() for name in _REFERENCE.findall(value)} & variables.keys()
+        for command in chain(product(alone), pairs):
+            text = " ".join(each if isinstance(each, str) else shlex.join(each) for each in command)
+            asked = held.union(_REFERENCE.findall(text)) if "$" in text else ()
+            given = [
+                f"export {name}={shlex.quote(variables[name])}\n"
+                for name in sorted(asked)
+                if name in variables
+            ]
+            if given:
+                self.texts.append("".join([*given, text]))
+            if given or len(command) > 1:
+                self.room -= sum(map(len, given)) + len(text)
+            if self.room < 0:
+                return
 
     def _list(self, key: str, value: list[Json], again: bool) -> None:
         plain = not any(isinstance(item, (dict, list)) for item in value)
@@ -256,6 +301,26 @@ def _named_after(tool_name: Json) -> str | None:
     words = words_of(_OWNER.split(tool_name)[-1]).split()
     programs = _NAMED | _SHELLS
     return next((word for word in words if word in programs), None) if _CALLED.issuperset(words) else None
+
+
+def _variables(environment: Json) -> Iterator[tuple[str, Json]]:
+    """Of `{"X": 1}`, `["X=1"]` and `[{"name": "X", "value": 1}]`."""
+    found: list[tuple[Json, Json]] = []
+    if isinstance(environment, dict):
+        found += environment.items()
+    for each in environment if isinstance(environment, list) else ():
+        if isinstance(each, str):
+            name, _, text = each.partition("=")
+            found.append((name, text))
+        elif isinstance(each, dict):
+            found.append((each.get("name", each.get("key")), each.get("value")))
+    for name, value in found:
+        if (
+            isinstance(name, str)
+            and _NAME.fullmatch(name)
+            and not isinstance(value, (dict, list, type(None)))
+        ):
+            yield name, value
 
 
 def _first(given: str | list[str]) -> str:

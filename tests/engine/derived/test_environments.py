@@ -1,0 +1,47 @@
+"""Variables that a command is given beside it are read as if it had set them itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.engine.derived.declared import is_partial, shown
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"command": "rm -rf $D", "env": {"D": "/"}},
+        {"command": 'rm -rf "$D"', "environment": {"D": "/"}},
+        {"env": {"D": "/", "n": 1}, "cmd": "rm -rf ${D}"},
+        {"command": "rm -rf $D", "env_vars": ["A=b c", "D=/"]},
+        {"command": "rm -rf $D", "environmentVariables": [{"name": "D", "value": "/"}]},
+        {"command": "rm -rf $D", "env": '{"D": "/"}'},
+        {"command": ["sh", "-c", "rm -rf $D"], "env": {"D": "/"}},
+        {"command": "sh", "args": ["-c", "rm -rf $D"], "env": {"D": "/"}},
+        {"command": 'eval "$X"', "environment": ["X=rm -rf /"]},
+        {"command": "$P -rf /", "env": {"P": "rm"}},
+        {"steps": [{"run": "rm -rf $D", "env": {"D": "/"}}]},
+    ],
+)
+def test_what_a_variable_holds_is_read(payload: Any) -> None:
+    assert "/" in shown("bash", payload, "deletes")
+
+
+@pytest.mark.parametrize(
+    ("payload", "deletes"),
+    [
+        ({"command": "rm -rf build", "env": {"D": "/"}}, ["build"]),
+        ({"command": "rm -rf $D", "env": {"D": "it's"}}, ['it"s']),
+        ({"command": "ls", "env": {"X": None, "a b": "/", "D": {"x": 1}}}, []),
+    ],
+)
+def test_and_nothing_else(payload: Any, deletes: list[str]) -> None:
+    assert sorted(shown("bash", payload, "deletes")) == sorted(deletes)
+
+
+def test_very_many_variables_beside_very_many_commands_are_known_in_part() -> None:
+    environment = {f"V{number}": "x" * 100 for number in range(1_000)}
+    payload = {"env": environment, **{f"c{number}": "echo $V1" for number in range(100)}}
+    assert is_partial("bash", payload, "commands")
