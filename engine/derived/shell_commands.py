@@ -221,7 +221,8 @@ class _Payload:
         elif plain:
             words = [text_of(word) for word in value]
             self.lists.append(words)
-            if not _SYNTAX.isdisjoint(words) or words[0][:1] == "$":
+            joined = key in _WORDS and " " in words[0].strip()
+            if joined or not _SYNTAX.isdisjoint(words) or words[0][:1] == "$":
                 self._script(key, " ".join(words))
             if key in _WORDS and not _is_script(words[0]):
                 return

@@ -23,6 +23,7 @@ from engine.matching.matcher import CompiledPolicy
 from engine.matching.ruleset import Ruleset
 from engine.model import Condition, Policy, ToolCall
 from engine.shell.reading import ShellReading
+from tests.engine.derived.declared import shown
 
 PATH = parse("derived.shellCommands")
 KNOWN = ", ".join(f"`derived.{member}`" for member in MEMBERS["derived"])
@@ -348,3 +349,9 @@ def test_a_flip_changes_the_payload_and_does_flip(condition: Condition, payload:
             changed[key] = change.value
     before = compiled.evaluate(Facts(document))
     assert compiled.evaluate(Facts(call(changed).document)) is not before
+
+
+@pytest.mark.parametrize("key", ["command", "cmd", "argv"])
+def test_words_of_which_the_first_is_more_than_a_program_may_be_joined_for_a_shell(key: str) -> None:
+    assert "/" in shown("bash", {key: ["rm -rf", "/"]}, "deletes")
+    assert "/" not in shown("bash", {key: ["echo rm", "-rf", "/"]}, "deletes")
