@@ -37,22 +37,25 @@ from prometheus_client import (
 T = TypeVar("T")
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-FILE_BYTES: Final = 1 << 16
-"""Of each file of a worker, as the library makes it; labels are few."""
+FILE_BYTES: Final = 1 << 20
+"""Of each file of a process: more than it ever fills (`MOST_POLICIES`, `MOST_REQUESTS`), since the library
+lets a file that is full grow without any room for it on the disk."""
 
 
 def _reserve() -> None:
-    """The room that this worker's files need, in a folder that was there when the service was started.
+    """The room that this process's files need; a worker makes the folder again, which was there when the
+    service was started.
 
-    The library writes into mapped files: where the disk is full that would end the process without a word. A
-    worker that gets no room counts in its own memory, and `/metrics` says so.
+    The library writes into mapped files: where the disk is full that would end the process without a word.
+    Who gets no room counts in its own memory, and `/metrics` says so.
     """
     folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
-    if not folder or sys.platform == "win32" or current_process().name == "MainProcess":
+    if not folder or sys.platform == "win32":
         return
     files = [Path(folder, f"{kind}_{os.getpid()}.db") for kind in ("counter", "histogram", "gauge_livesum")]
     try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
+        if current_process().name != "MainProcess":
+            Path(folder).mkdir(parents=True, exist_ok=True)
         for path in files:
             with path.open("ab") as file:
                 os.posix_fallocate(file.fileno(), 0, FILE_BYTES)
@@ -165,6 +168,9 @@ METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OP
 """What else a client may call its method counts as none."""
 MOST_POLICIES: Final = 500
 """Pairs of a policy and a status that are counted by name."""
+MOST_REQUESTS: Final = 1_500
+"""Methods with routes and statuses that are counted as such. Whoever asks each route for what it answers in
+each way, with a key or without, makes some thousand."""
 _counted_policies: dict[tuple[str, str, str], Counter] = {}
 _counted_requests: dict[tuple[str, str, int], Counter] = {}
 _TYPES = {
@@ -184,11 +190,17 @@ def requested(method: str, route: str, status: int) -> None:
     """A request was answered; `route` is one of the table, so that there are few."""
     known = _counted_requests.get((method, route, status))
     if known is None:
-        shown = method if method in METHODS else ""
-        known = REQUESTS.labels(shown, route, str(status))
-        if shown == method:
-            _counted_requests[method, route, status] = known
+        known = _counter_of(method if method in METHODS else "", route, status)
     known.inc()
+
+
+def _counter_of(method: str, route: str, status: int) -> Counter:
+    known = _counted_requests.get((method, route, status))
+    if known is None:
+        if len(_counted_requests) >= MOST_REQUESTS:
+            return REQUESTS.labels("", "", str(status))
+        known = _counted_requests[method, route, status] = REQUESTS.labels(method, route, str(status))
+    return known
 
 
 _TOGETHER: Final = 1 if "PROMETHEUS_MULTIPROC_DIR" in os.environ else 64

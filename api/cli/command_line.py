@@ -107,6 +107,10 @@ def run(words: Sequence[str]) -> int:
         return USAGE
     whole_output()
     chosen = parser(*words[:1]).parse_args(words)
+    if words[:1] != ["serve"]:
+        # A command is no process of the service, whose counters are added up there: it would leave files that
+        # nobody takes away, and as another user's (root's) that the service cannot read.
+        os.environ.pop("PROMETHEUS_MULTIPROC_DIR", None)
     try:
         code: int = chosen.run(chosen)
         sys.stdout.flush()

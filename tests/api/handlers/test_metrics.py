@@ -215,6 +215,49 @@ def test_a_worker_whose_metrics_find_no_room_counts_by_itself(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="there no room is reserved")
+def test_a_service_of_one_process_whose_metrics_find_no_room_counts_by_itself(tmp_path: Path) -> None:
+    asked = (
+        "import resource, sys\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))\n"
+        "from api import metrics\n"
+        "metrics.requested('GET', '/health', 200)\n"
+    )
+    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    for most, made in ((metrics.FILE_BYTES // 2, 0), (metrics.FILE_BYTES, 3)):
+        subprocess.run([sys.executable, "-c", asked, str(most)], env=environment, check=True)
+        assert [each.stat().st_blocks * 512 >= metrics.FILE_BYTES for each in tmp_path.iterdir()] == (
+            [True] * made
+        ), "a file has all its room on the disk, or there is none"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there no room is reserved")
+def test_the_files_of_metrics_never_grow(tmp_path: Path) -> None:
+    """Where a mapped file has grown and the disk is full, to write there ends the process."""
+    asked = (
+        "from api import metrics\n"
+        "from api.server.routes import ROUTES\n"
+        "routes = sorted({route.path for route in ROUTES}, key=len)[-30:]\n"
+        "for status in range(100, 600):\n"
+        "    for route in routes:\n"
+        "        metrics.requested('OPTIONS', route, status)\n"
+        "        metrics.requested('whatever', route, status)\n"
+        "for number in range(2 * metrics.MOST_POLICIES):\n"
+        "    metrics.recorded([], [], [(f'{number:063}', f'{number:0250}', 'awaiting_approval')])\n"
+    )
+    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", asked], env=environment, check=True)
+    assert [each.stat().st_size for each in tmp_path.iterdir()] == [metrics.FILE_BYTES] * 3
+
+
+def test_a_command_counts_for_nobody(tmp_path: Path) -> None:
+    """Its files would stay, and as those of root the service could not read them."""
+    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    command = [sys.executable, "-m", "api.cli", "openapi"]
+    assert subprocess.run(command, env=environment, capture_output=True, check=True).stdout
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_waited_with_a_dead_worker_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
