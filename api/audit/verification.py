@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from api.audit import checkpoints
+from api.audit import checkpoints, in_force
 from api.audit.agreement import Agreement
 from api.audit.installation_key import PublicKey
 from api.audit.retention import carried
@@ -29,6 +29,8 @@ from api.database.connection import Database
 from api.database.sqlite.files import any_text
 
 _THERE = "SELECT organisation_id FROM organisations"
+_OF_FILES: Final = frozenset((*in_force.DOCUMENTS, "channel.changed"))
+"""Types of records that an organisation has because of files alone. One that is made has another first."""
 _TOLD_OF = "SELECT DISTINCT organisation_id FROM audit"
 
 Progress = Callable[[int], None]
@@ -97,8 +99,6 @@ class _Walk:
         progress: Progress | None,
     ) -> None:
         self.found = found = Verification()
-        if (organisation_id,) not in store.rows(_THERE):
-            found.add(f"the organisation `{organisation_id}` is gone from the database")
         self._store = store
         self._organisation_id = organisation_id
         self._progress = progress
@@ -110,6 +110,7 @@ class _Walk:
         wanted = (expected.digest, expected.signed) if expected is not None else ()
         self._unseen = {each for each in wanted if each not in (None, audit_chain.GENESIS)}
         self._newest_at = ""
+        self._only_of_files = True
         chains = {*noted, *signed.chains, *signed.gone}
         for name in audit_chain.names(store, organisation_id):
             if isinstance(name, int):
@@ -124,6 +125,8 @@ class _Walk:
             for problem in self._agreement.problems():
                 found.add(problem)
             found.notes.extend(self._agreement.notes())
+        if (organisation_id,) not in store.rows(_THERE):
+            self._tell_missing()
         self._tell_dropped()
         if expected is not None:
             self._compare(expected)
@@ -155,6 +158,7 @@ class _Walk:
             at = str(row[4])
             checked.reached(count, digest)
             self._agreement.told(row)
+            self._only_of_files = self._only_of_files and row[5] in _OF_FILES
             self._unseen.discard(digest)
             found.count += 1
             if self._progress is not None and found.count % audit_chain.MOST_READ == 0:
@@ -168,6 +172,18 @@ class _Walk:
             found.add(f"chain {chain} ends before the last record that its lane has written")
         if count and at >= self._newest_at:
             self._newest_at, found.last_hash = at, digest
+
+    def _tell_missing(self) -> None:
+        """The organisation is not there. Files in a folder of its name are on record also where it never was:
+        the name is mistyped, or nobody has made it yet."""
+        name, found = self._organisation_id, self.found
+        if found.count and self._only_of_files and not self._signed.gone:
+            found.notes.append(
+                f"there is no organisation `{name}`, and there never was: its records are of files below"
+                f" `organisations/{name}/`, or of `settings/{name}.yaml`, which govern nobody"
+            )
+        else:
+            found.add(f"the organisation `{name}` is gone from the database")
 
     def _tell_dropped(self) -> None:
         records = sum(count for count, _, _ in self._signed.gone.values())
