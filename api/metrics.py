@@ -37,8 +37,8 @@ from prometheus_client import (
 T = TypeVar("T")
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-FILE_BYTES: Final = 1 << 20
-"""Of each file of a process: more than it ever fills (`MOST_POLICIES`, `MOST_REQUESTS`), since the library
+FILE_BYTES: Final = {"counter": 1 << 20, "histogram": 1 << 16, "gauge_livesum": 1 << 16}
+"""Of the files of a process: more than it ever fills (`MOST_POLICIES`, `MOST_REQUESTS`), since the library
 lets a file that is full grow without any room for it on the disk."""
 
 
@@ -52,13 +52,13 @@ def _reserve() -> None:
     folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
     if not folder or sys.platform == "win32":
         return
-    files = [Path(folder, f"{kind}_{os.getpid()}.db") for kind in ("counter", "histogram", "gauge_livesum")]
+    files = {Path(folder, f"{kind}_{os.getpid()}.db"): size for kind, size in FILE_BYTES.items()}
     try:
         if current_process().name != "MainProcess":
             Path(folder).mkdir(parents=True, exist_ok=True)
-        for path in files:
+        for path, size in files.items():
             with path.open("ab") as file:
-                os.posix_fallocate(file.fileno(), 0, FILE_BYTES)
+                os.posix_fallocate(file.fileno(), 0, size)
     except OSError:
         for path in files:
             with suppress(OSError):
@@ -85,8 +85,8 @@ POLICY_DECISIONS = Counter(
 )
 REQUESTS = Counter(
     "governance_requests",
-    "Requests answered, by route and status. Without a route: what is no route, or could not be read; "
-    "status 499: the client had left.",
+    "Requests answered, by route and status. Without a route: what is no route, or could not be read, and "
+    "what comes beyond 1000 sets of these in a process; status 499: the client had left.",
     ["method", "route", "status"],
     registry=REGISTRY,
 )
@@ -168,9 +168,9 @@ METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OP
 """What else a client may call its method counts as none."""
 MOST_POLICIES: Final = 500
 """Pairs of a policy and a status that are counted by name."""
-MOST_REQUESTS: Final = 1_500
+MOST_REQUESTS: Final = 1_000
 """Methods with routes and statuses that are counted as such. Whoever asks each route for what it answers in
-each way, with a key or without, makes some thousand."""
+each way, with a key or without, makes thousands."""
 _counted_policies: dict[tuple[str, str, str], Counter] = {}
 _counted_requests: dict[tuple[str, str, int], Counter] = {}
 _TYPES = {
