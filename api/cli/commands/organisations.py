@@ -17,7 +17,8 @@ COLUMNS = {
     "userToken": "USER TOKENS",
     "createdAt": "CREATED",
 }
-_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,62}\Z")
+_ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z")
+"""INVARIANT: it can name a folder of policies, and a file of settings (`engine/worktree/paths.py`)."""
 
 
 def register(commands: Subparsers) -> None:
@@ -58,7 +59,8 @@ def _add(arguments: argparse.Namespace) -> int:
 
     if not _ID.match(arguments.id):
         raise CommandError(
-            f"`{arguments.id}` is no id: write up to 63 small letters, digits and dashes, such as `acme-west`"
+            f"`{arguments.id}` is no id: write up to 63 small letters, digits and dashes, no dash at an end,"
+            " such as `acme-west`"
         )
     name = arguments.name or arguments.id
     with opened(arguments) as store:

@@ -265,7 +265,7 @@ def test_organisations_and_their_first_admin(data_shell: DataShell, tmp_path: Pa
         data_shell.json("organisations", "add", "acme", "--name", "Acme & Söhne")[0]["name"] == "Acme & Söhne"
     )
     assert "already" in data_shell.refused("organisations", "add", "acme")
-    for bad in ("Acme", "a/b", "..", "", "ä", "a" * 64, "a b"):
+    for bad in ("acme-", "Acme", "a/b", "..", "", "ä", "a" * 64, "a b"):
         assert "is no id" in data_shell.refused("organisations", "add", bad)
     ids = [organisation["organisationId"] for organisation in data_shell.json("organisations", "list")]
     assert ids == ["acme", "default"]
