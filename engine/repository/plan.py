@@ -67,6 +67,11 @@ class Plan:
     rehearsal: bool = False
     """It is no transaction: nothing is changed, see `Sync.write`."""
 
+    @property
+    def doubtful(self) -> bool:
+        """On a view, a conflict may be one with API writes that came since that was opened."""
+        return any(problem.code == "conflict" for problem in self.problems)
+
     def once(self, what: Hashable, make: Callable[[], T]) -> T:
         """What is made, or was in the rehearsal; `what` says all that it depends on."""
         if what not in self.rehearsed:

@@ -187,7 +187,7 @@ class Sync:
 
         try:
             plan = self._archive.view(compare)
-            if plan.stale or (plan.edits and not plan.problems):
+            if plan.stale or plan.doubtful or (plan.edits and not plan.problems):
                 changed = [path for path, put in plan.edits.items() if put is not None]
                 authors = self._authors(self._worktree.root, changed) if changed else {}
                 plan, _ = self._transact(
@@ -259,7 +259,8 @@ class Sync:
 
     def _rehearse(self, author: str, run: Callable[[Plan], object]) -> None:
         def rehearsal(records: Records) -> None:
-            with contextlib.suppress(_Rehearsed):
+            # The file may only seem to be in conflict, with a write that came since the view was opened.
+            with contextlib.suppress(_Rehearsed, PolicyFileInvalid):
                 run(Plan(records, self._head(records), author, rehearsal=True))
 
         self._archive.view(rehearsal)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import threading
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,9 @@ from engine.errors import (
     PreconditionFailed,
     StorageError,
 )
+from engine.repository.plan import Planner
+from engine.repository.sync import Sync
+from engine.worktree import markers
 from tests.harness.policy_folder import ADMIN, BODY, Folder, document, told
 
 
@@ -118,3 +123,51 @@ def test_the_api_does_not_replace_links(folder: Folder) -> None:
         repository.update("default", "a", {"name": "New"}, author=ADMIN)
     assert (folder.root / "policies/a.yaml").is_symlink()
     assert repository.apply_files().problems == () and repository.snapshot.count == 1
+
+
+@pytest.mark.parametrize("how", ["look", "write"])
+def test_what_two_writes_overtake_finds_no_conflict(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """It sees the archive as before the first and the file as that one left it, and then the second comes."""
+    folder.write("policies/a.yaml", document("a"))
+    repository = folder.started()
+    written, head_read = threading.Event(), threading.Event()
+    first = threading.Thread(target=lambda: write("One"))
+    owner, name = (Planner, "compare") if how == "look" else (Sync, "load_edit")
+    step, is_failed = getattr(owner, name), markers.is_failed
+
+    def write(name: str) -> None:
+        repository.update("default", "a", {"name": name}, author=ADMIN)
+
+    def before_commit() -> None:
+        folder.archive.before_commit = lambda: None
+        written.set()
+        assert head_read.wait(30)
+
+    def late(*words: Any) -> Any:
+        monkeypatch.undo()
+        head_read.set()
+        first.join(30)
+        if how == "look":
+            write("Two")
+        else:
+            monkeypatch.setattr(markers, "is_failed", overtaken)
+        return step(*words)
+
+    def overtaken(*words: Any) -> bool:
+        """Asked when the file has been read."""
+        monkeypatch.undo()
+        write("Two")
+        return is_failed(*words)
+
+    folder.archive.before_commit = before_commit
+    first.start()
+    assert written.wait(30)
+    monkeypatch.setattr(owner, name, late)
+    if how == "look":
+        assert repository.apply_files().problems == ()
+    else:
+        write("Three")
+    assert repository.apply_files().problems == ()
+    assert len(told(repository, "a")) == (3 if how == "look" else 4)
