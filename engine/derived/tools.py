@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from operator import itemgetter
 from typing import Final
 
 from engine.fields.pattern import Pattern, compile_pattern
@@ -42,12 +44,12 @@ class Tools:
     def __init__(self, sets: Iterable[ToolSet] = ()) -> None:
         self.sets = tuple(sets)
         patterns = [
-            (_strength(name), number, _longest_word(name), _pattern(name), _is_alone(name), tool)
+            ((_strength(name), number), *_read(name), tool)
             for number, tool in enumerate(tool for each in self.sets for tool in each.tools)
             for name in tool.names
         ]
-        patterns.sort(key=lambda entry: entry[:2], reverse=True)
-        self._patterns = [entry[2:] for entry in patterns]
+        patterns.sort(key=itemgetter(0), reverse=True)
+        self._patterns = [entry[1:] for entry in patterns]
         self._known: dict[str, ToolDeclaration] = {}
 
     def declared(self, tool_name: str) -> ToolDeclaration:
@@ -109,6 +111,7 @@ def check_name(pattern: str) -> str | None:
     return None if len(pattern) <= LONGEST_NAME else f"it is longer than {LONGEST_NAME} characters"
 
 
+@lru_cache(maxsize=16_384)
 def _strength(pattern: str) -> tuple[bool, int]:
     return pattern.startswith("="), sum(map(str.isalnum, pattern))
 
@@ -120,6 +123,12 @@ def _is_alone(pattern: str) -> bool:
 
 def _longest_word(pattern: str) -> str:
     return max((token.lower() for token in WORD.findall(pattern) if token != "*"), key=len, default="")
+
+
+@lru_cache(maxsize=16_384)
+def _read(pattern: str) -> tuple[str, Pattern, bool]:
+    """The longest word, the pattern and whether it is alone: the same patterns are read with each ruleset."""
+    return _longest_word(pattern), _pattern(pattern), _is_alone(pattern)
 
 
 def _pattern(pattern: str) -> Pattern:
