@@ -281,7 +281,7 @@ def _texts(ends: tuple[Json, ...], looked_into: bool = False) -> list[str]:
         value = stack.pop()
         if isinstance(value, str):
             texts.append(value)
-            if looked_into:
+            if looked_into and not value[:1].isalnum():
                 before = len(unread)
                 if (inside := opened(value, unread)) is not None:
                     stack.append(inside)
