@@ -87,7 +87,7 @@ _FORCED: Final = re.compile(
 )
 """What the parser does not know: PostgreSQL throws out who is connected; ..."""
 _WAITING: Final = re.compile(
-    r"\s(?:(?:nowait|wait\s+\d+)\s*+(?=;|\Z)|indexed\s+by\s+\w{1,128})", re.IGNORECASE
+    r"\s(?:(?:nowait|wait\s+\d+)\s*+(?=;|\Z)|indexed[ \t]+by[ \t]+\w{1,128})", re.IGNORECASE
 )
 """... how long MariaDB and Oracle wait for others, and where SQLite looks; ..."""
 _IGNORING: Final = re.compile(
@@ -97,6 +97,7 @@ _IGNORING: Final = re.compile(
 )
 """... how MySQL and MariaDB go about it; ..."""
 _DELETED_FROM: Final = re.compile(r"\bdelete\s[^;()']{1,300}?\sfrom\b", re.IGNORECASE)
+_ALL_OF: Final = re.compile(r"\.\*(?=[\s,])")
 """... `DELETE t.*, u.* FROM`, as Access and MySQL have it; ..."""
 _REPLACED: Final = re.compile(
     r"\bcreate\s+or\s+replace\s+(?:transient\s+)?(database|schema)\s+([\w.`\"]{1,256})", re.IGNORECASE
@@ -126,11 +127,22 @@ _ESCAPED_NAME: Final = re.compile(
 def plain(text: str) -> str:
     """A text in words that the parser knows."""
     text = _BLANK.sub(" ", text)
-    text = _BATCH.sub(";", _FORCED.sub(r"\1", _TABLES.sub(r"\1", text)))
-    text = _IGNORING.sub(lambda found: found[1] or found[2], _WAITING.sub("", text))
-    text = _REPLACED.sub(r"drop \1 \2; create \1 \2", text)
-    text = _DELETED_FROM.sub(lambda found: found[0].replace(".*", ""), text)
+    text = _BATCH.sub(";", _FORCED.sub(_begun, _TABLES.sub(r"\1", text)))
+    text = _IGNORING.sub(_begun, _WAITING.sub(_begun, text))
+    text = _REPLACED.sub(lambda found: found.expand(r"drop \1 \2; create \1 \2") + _line_end(found), text)
+    text = _DELETED_FROM.sub(lambda found: _ALL_OF.sub("", found[0]), text)
     return _ESCAPED_NAME.sub(_spelled, text) if '&"' in text else text
+
+
+def _begun(found: re.Match[str]) -> str:
+    """What is kept of something: its group."""
+    return (found[found.lastindex] if found.lastindex else "") + _line_end(found)
+
+
+def _line_end(found: re.Match[str]) -> str:
+    """What stands for what is left out. INVARIANT: with a line's end where there was one, or a comment before it
+    would go on."""
+    return "\n" if "\n" in found[0] or "\r" in found[0] else " "
 
 
 def _spelled(name: re.Match[str]) -> str:
@@ -219,7 +231,7 @@ def readings(text: str) -> Iterator[str]:
             found.append(uncommented(text))
         if is_misread:
             found.append(uncommented(text, nested=False))
-    yield from dict.fromkeys(_PREPARED.sub(r"\1 ", _EXPLAINED.sub(r"\1 ", each)) for each in found)
+    yield from dict.fromkeys(_PREPARED.sub(_begun, _EXPLAINED.sub(_begun, each)) for each in found)
 
 
 def run_within(text: str) -> Iterator[str]:

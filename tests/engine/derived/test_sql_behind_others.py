@@ -109,3 +109,28 @@ def test_a_temporary_table_stays_one() -> None:
     text = "IF OBJECT_ID('tempdb..#x') IS NOT NULL DROP TABLE #x"
     drops = [each for each in shown("sql", {"query": text}, "sql") if each["verb"] == "drop"]
     assert [each["temporary"] for each in drops] == [True]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT 1; -- rows are indexed by\nDROP TABLE dbo.users",
+        "SELECT 1; -- indexed by\rDROP TABLE dbo.users",
+        "-- c\nindexed by x; DROP TABLE dbo.users",
+        "SELECT 1 - indexed by x-1; DROP TABLE dbo.users",
+        "SELECT 1 -- c\nnowait; DROP TABLE dbo.users",
+        "SELECT 1 -- delete\nignore ; DROP TABLE dbo.users",
+        "SELECT count( -- drop database a with (\nforce) FROM q; DROP TABLE dbo.users",
+        "SELECT 1 FROM -- create or replace\nschema x; DROP TABLE dbo.users",
+        "SELECT 1 /* delete x.*/ from q; DROP TABLE dbo.users",
+        "SELECT 1; -- ; prepare x as\nDROP TABLE dbo.users",
+    ],
+)
+def test_a_comment_does_not_grow_over_what_follows_it(text: str) -> None:
+    found = shown("sql", {"query": text}, "sql")
+    assert any(each["verb"] == "drop" and "dbo.users" in each["tables"] for each in found)
+
+
+def test_what_is_analysed_behind_a_comment() -> None:
+    found = shown("sql", {"query": "SELECT 1; -- ; analyze\nDELETE FROM users"}, "sql")
+    assert [each["tables"] for each in found if each["verb"] == "delete"] == [["users"]]
