@@ -27,8 +27,11 @@ _BARE: Final = frozenset({"value", "number", "units"})
 """Keys that hold an amount below a key that names one; the first also by itself, of a tool that pays."""
 _OWNING: Final = frozenset({"amount", "amounts", "amt"})
 """Keys below which a number is an amount, whatever its own key (`{"amount": {"EUR": 5}}`), but for ..."""
-_SCALE: Final = word_set("nanos fraction fractional exponent scale precision decimals digits index position")
-"""... what says how a number is to be read."""
+_SCALE: Final = word_set(
+    "nanos fraction fractional exponent scale precision decimals digits index position"
+    " code chain version timestamp created updated"
+)
+"""... what says how a number is to be read, of what, or since when."""
 _MINOR: Final = word_set("cents cent minor pence pennies")
 _NOT: Final = word_set(
     "id type currency unit count max min limit name description method intent status date tax rate"

@@ -27,9 +27,10 @@ _HOME: Final = re.compile(
 _HERE: Final = re.compile(r"(?:\$PWD|\$\{PWD\}|\$\(pwd\))(?=/|$)")
 FILE_URL: Final = re.compile(r"file:(?://(?:localhost)?(?=/))?(?=[/~.])", re.IGNORECASE)
 _ADDRESS: Final = re.compile(
-    r"[\x00-\x20<\"']*(?:(?:url|view-source):[\x00-\x20]*)*(file:(?!\s)[^>]*)", re.IGNORECASE | re.DOTALL
+    r"[\x00-\x20<\"']*(?:(?:url|view-source):[\x00-\x20]*)*file:(?=[^\s>])([^>]*)", re.IGNORECASE | re.DOTALL
 )
 """How the address of a file begins, behind what browsers and others leave out."""
+_BEGINS: Final = re.compile(r"[\x00-\x20<\"']*+[fuv]", re.IGNORECASE)
 _IGNORED: Final = re.compile(r"[\t\r\n]+")
 """What browsers leave out of an address, wherever it stands."""
 _HOST: Final = re.compile(r"\A//(?![A-Za-z][:|]/)[^/]+(?=/)")
@@ -73,25 +74,20 @@ MOST_STARS: Final = 4
 def file_address(text: str) -> str | None:
     """A text that is the address of a file as `file:` and its path; None for any other. Whose host it names
     matters to nobody."""
-    if ":" not in text[: LONGEST + 1]:
+    if _BEGINS.match(text) is None or (found := _ADDRESS.match(_IGNORED.sub("", text))) is None:
         return None
-    found = _ADDRESS.match(_IGNORED.sub("", text[: LONGEST + 1]))
-    if found is None:
-        return None
-    path = _HOST.sub("", found[1][len("file:") :].replace("\\", "/"), count=1)
+    path = _HOST.sub("", found[1].replace("\\", "/"), count=1)
     return f"file:{path}" if path.startswith((".", "~")) else f"file:/{path.lstrip('/')}"
 
 
 def paths_of(word: str) -> Iterator[str]:
     """The path that a word names in normal form, then what it stands for too; nothing for an empty word.
     `UNREADABLE` for a path that is too long even in normal form."""
-    address = file_address(word)
-    if address is None:
-        yield from _paths_of(word)
-        return
-    yield from _paths_of(address)
-    if (opened := _BEHIND.sub("", address)) != address:
-        yield from _paths_of(opened)
+    readings = [word]
+    if (address := file_address(word)) is not None:
+        readings += address, _BEHIND.sub("", address)
+    for each in dict.fromkeys(readings):
+        yield from _paths_of(each)
 
 
 def _paths_of(word: str) -> Iterator[str]:

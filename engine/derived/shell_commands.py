@@ -100,7 +100,7 @@ def shell_reading(document: Mapping[str, Json]) -> ShellReading:
     payload = _Payload(document.get("inputPayload"))
     if (program := _named_after(document.get("toolName"))) is not None:
         payload.given_to(program, unwrapped(document.get("inputPayload"), Unread()))
-    found = reading(payload.texts, payload.lists, payload.code)
+    found = reading(payload.texts, payload.lists, payload.code, payload.surrounded)
     if payload.room < 0 or payload.unread or payload.is_partial:
         found.entries[UNREADABLE] = None
     return found
@@ -122,6 +122,8 @@ class _Payload:
         self.texts: list[str] = []
         self.lists: list[list[str]] = []
         self.code: list[str] = []
+        self.surrounded: list[str] = []
+        """Texts with the variables that stand beside them, which not every tool takes."""
         self.room = MOST_COMBINED
         self.unread = Unread()
         self.is_partial = False
@@ -206,7 +208,7 @@ class _Payload:
                 if name in variables
             ]
             if given:
-                self.texts.append("".join([*given, text]))
+                self.surrounded.append("".join([*given, text]))
             if given or len(command) > 1:
                 self.room -= sum(map(len, given)) + len(text)
             if self.room < 0:

@@ -44,10 +44,14 @@ def read(
 
 
 def reading(
-    texts: Sequence[str], lists: Sequence[Sequence[str]] = (), code: Sequence[str] = ()
+    texts: Sequence[str],
+    lists: Sequence[Sequence[str]] = (),
+    code: Sequence[str] = (),
+    last: Sequence[str] = (),
 ) -> ShellReading:
-    """The same with the simple commands and pipelines told apart."""
-    originals = [*texts, *(render(words) for words in lists), *code]
+    """The same with the simple commands and pipelines told apart. What the texts in `last` set, the others do
+    not find."""
+    originals = [*last, *texts, *(render(words) for words in lists), *code]
     found = ShellReading(sum(map(len, originals)))
     for text in originals:
         found.entries[text] = None
@@ -59,6 +63,8 @@ def reading(
             found.text(text)
         for text in code:
             found.code(text)
+        for text in last:
+            found.text(text)
     except (TooMuch, RecursionError):
         found.entries[UNREADABLE] = None
     return found

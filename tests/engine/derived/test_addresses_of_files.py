@@ -32,6 +32,9 @@ KEY = "/home/a/.ssh/id_rsa"
         f"URL:file://{KEY}",
         f"<URL:file://{KEY}>",
         f"<file://{KEY}>",
+        f"file:{'/' * 5_000}{KEY}",
+        f"file://host{'/a/..' * 1_000}{KEY}",
+        "file:" + "\t" * 5_000 + f"//{KEY}",
     ],
 )
 @pytest.mark.parametrize("tool", ["fetch", "http_request", "frobnicate"])
@@ -46,6 +49,10 @@ def test_what_is_opened_by_an_address_is_read(tool: str, address: str) -> None:
         ("fetch", {"url": "https://x.example/", "note": "file: see the annex"}, []),
         ("read_file", {"path": "file:///tmp/a"}, ["/tmp/a"]),
         ("read_file", {"path": "file:///C:/a"}, ["/C:/a"]),
+        ("read_file", {"path": "'file:///tmp/a'"}, ["/tmp/a'", "/tmp/a"]),
+        ("read_file", {"path": "file:"}, ["file:"]),
+        ("read_file", {"path": "file:a"}, ["/a", "file:a"]),
+        ("read_file", {"path": "file://~/a"}, ["/a", "/~/a"]),
         ("read_file", {"path": "file:///tmp/a#b"}, ["/tmp/a#b", "/tmp/a"]),
         ("read_file", {"paths": "file:///tmp/a\nfile:///tmp/b"}, ["/tmp/afile:/tmp/b", "/tmp/a", "/tmp/b"]),
         ("send_email", {"body": "file:///etc/passwd"}, []),

@@ -50,6 +50,8 @@ from tests.engine.derived.declared import is_partial, shown
         ({"payments": [{"amount": 999}] * 10}, 9990, None),
         ({"amount_cents": 12345}, 123.45, None),
         ({"price": 5, "total": 10}, 10, None),
+        ({"amount": {"value": 5, "numericCode": 978, "chainId": 137, "version": 7}}, 5, None),
+        ({"amount": {"value": 5, "updatedAt": 1764400000}}, 5, None),
         ({"amount": {"EUR": 20000}}, 20000, None),
         ({"amount": {"gross": "20000", "net": 1}}, 20000, None),
         ({"amount": {"units": "5", "nanos": 500000000}}, 5, None),

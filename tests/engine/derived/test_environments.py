@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import pytest
@@ -33,12 +34,22 @@ def test_what_a_variable_holds_is_read(payload: Any) -> None:
     ("payload", "deletes"),
     [
         ({"command": "rm -rf build", "env": {"D": "/"}}, ["build"]),
-        ({"command": "rm -rf $D", "env": {"D": "it's"}}, ['it"s']),
+        ({"command": "rm -rf $D", "env": {"D": "it's"}}, ["$D", 'it"s']),
         ({"command": "ls", "env": {"X": None, "a b": "/", "D": {"x": 1}}}, []),
     ],
 )
 def test_and_nothing_else(payload: Any, deletes: list[str]) -> None:
     assert sorted(shown("bash", payload, "deletes")) == sorted(deletes)
+
+
+@pytest.mark.parametrize("command", ["rm -rf $HOME", "rm -rf $D/x $HOME", "sh -c 'rm -rf $HOME'"])
+@pytest.mark.parametrize("key", ["command", "script", "z"])
+def test_a_variable_that_the_tool_may_not_take_hides_nothing(command: str, key: str) -> None:
+    environment = {"HOME": "build", "D": "build"}
+    for payload in ({key: command, "env": environment}, {"env": environment, key: shlex.split(command)}):
+        assert "~" in shown("bash", payload, "deletes")
+    steps = [{"run": "echo $HOME", "env": {"HOME": "build"}}, {key: command, "env": {"X": "$X"}}]
+    assert "~" in shown("bash", {"steps": steps}, "deletes")
 
 
 def test_very_many_variables_beside_very_many_commands_are_known_in_part() -> None:
