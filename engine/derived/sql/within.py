@@ -140,8 +140,8 @@ def _begun(found: re.Match[str]) -> str:
 
 
 def _line_end(found: re.Match[str]) -> str:
-    """What stands for what is left out. INVARIANT: a line's end where that had one, or a comment before it would
-    go on."""
+    """What stands for what is left out. INVARIANT: a line's end where that had one, or a comment before it
+    would go on."""
     return "\n" if "\n" in found[0] or "\r" in found[0] else " "
 
 
