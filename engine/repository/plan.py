@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from engine.errors import DocumentError, PolicyFileInvalid, Problem
 from engine.repository import consistency
-from engine.repository.archive import FileChange, FileRecord, Records
+from engine.repository.archive import Archive, FileChange, FileRecord, Records
 from engine.repository.baseline import Baseline
 from engine.repository.loader import DocumentLoader, Loaded, Put
 from engine.repository.revisions import Attribution
@@ -67,10 +67,10 @@ class Plan:
     rehearsal: bool = False
     """It is no transaction: nothing is changed, see `Sync.write`."""
 
-    @property
-    def doubtful(self) -> bool:
-        """On a view, a conflict may be one with API writes that came since that was opened."""
-        return any(problem.code == "conflict" for problem in self.problems)
+    def is_doubtful(self, archive: Archive) -> bool:
+        """Whether a conflict on a view may be one with API writes that came since that was opened."""
+        conflict = any(problem.code == "conflict" for problem in self.problems)
+        return conflict and archive.view(lambda records: records.head()[0]) != self.head.revision
 
     def once(self, what: Hashable, make: Callable[[], T]) -> T:
         """What is made, or was in the rehearsal; `what` says all that it depends on."""

@@ -187,7 +187,7 @@ class Sync:
 
         try:
             plan = self._archive.view(compare)
-            if plan.stale or plan.doubtful or (plan.edits and not plan.problems):
+            if plan.stale or (plan.edits and not plan.problems) or plan.is_doubtful(self._archive):
                 changed = [path for path, put in plan.edits.items() if put is not None]
                 authors = self._authors(self._worktree.root, changed) if changed else {}
                 plan, _ = self._transact(

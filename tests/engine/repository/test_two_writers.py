@@ -125,6 +125,20 @@ def test_the_api_does_not_replace_links(folder: Folder) -> None:
     assert repository.apply_files().problems == () and repository.snapshot.count == 1
 
 
+def test_a_conflict_that_stays_keeps_no_writer(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.write("policies/a.yaml", document("a"))
+    repository = folder.started()
+    other = Folder(folder.root.with_name("other"), folder.archive)
+    other.write("policies/a.yaml", document("a"))
+    other.started().update("default", "a", {"name": "Two"}, author=ADMIN)
+    folder.write("policies/a.yaml", document("a", name="Mine", extra="version: 1\n"))
+    written: list[object] = []
+    monkeypatch.setattr(folder.archive, "transact", written.append)
+    for _ in range(3):
+        assert [problem.code for problem in repository.apply_files().problems] == ["conflict"]
+    assert written == []
+
+
 @pytest.mark.parametrize("how", ["look", "write"])
 def test_what_two_writes_overtake_finds_no_conflict(
     folder: Folder, monkeypatch: pytest.MonkeyPatch, how: str
