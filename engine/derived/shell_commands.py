@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import chain, product
 from typing import Final
 
@@ -127,6 +128,7 @@ class _Payload:
         self.room = MOST_COMBINED
         self.unread = Unread()
         self.is_partial = False
+        self._payload = payload
         self._stack: list[tuple[str, Json, bool]] = [("", payload, False)]
         """Key, value, and whether the value is part of what was put together already."""
         while self._stack:
@@ -173,15 +175,29 @@ class _Payload:
     def _object(self, value: Mapping[str, Json], again: bool) -> None:
         members = [(str(name).casefold(), member) for name, member in value.items()]
         names = {name for name, _ in members}
-        if not names.isdisjoint(_ENVIRONMENTS):
-            self._surrounded(members)
+        paired = not (names.isdisjoint(_PROGRAMS) or names.isdisjoint(ARGUMENTS))
+        if self._refers and not names.isdisjoint(_ENVIRONMENTS):
+            self._surrounded(members, paired)
         joined: frozenset[str] = frozenset()
-        if not (names.isdisjoint(_PROGRAMS) or names.isdisjoint(ARGUMENTS)):
+        if paired:
             joined = _PROGRAMS | ARGUMENTS
             self._combine(self._named(members, _PROGRAMS, again), self._named(members, ARGUMENTS, again))
         self._stack.extend((name, member, again or name in joined) for name, member in reversed(members))
 
-    def _surrounded(self, members: Sequence[tuple[str, Json]]) -> None:
+    @cached_property
+    def _refers(self) -> bool:
+        """Whether a variable may be named anywhere, also in what is JSON in a text."""
+        stack = [self._payload]
+        while stack:
+            each = stack.pop()
+            if isinstance(each, str):
+                if "$" in each or "\\u" in each:
+                    return True
+            elif isinstance(each, (dict, list)):
+                stack.extend(each.values() if isinstance(each, dict) else each)
+        return False
+
+    def _surrounded(self, members: Sequence[tuple[str, Json]], paired: bool) -> None:
         """The commands beside an environment, with the variables that they find there."""
         variables = {
             name: text_of(value)
@@ -197,7 +213,8 @@ class _Payload:
             if isinstance(member, str) and name not in PROSE and name not in _ENVIRONMENTS
         ]
         alone += self._named(members, _WORDS, True)
-        pairs = product(self._named(members, _PROGRAMS, True), self._named(members, ARGUMENTS, True))
+        named = [self._named(members, names, True) for names in (_PROGRAMS, ARGUMENTS)] if paired else [[]]
+        pairs = product(*named)
         held = {name for value in variables.values() for name in _REFERENCE.findall(value)} & variables.keys()
         for command in chain(product(alone), pairs):
             text = " ".join(each if isinstance(each, str) else shlex.join(each) for each in command)

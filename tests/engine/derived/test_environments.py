@@ -52,6 +52,17 @@ def test_a_variable_that_the_tool_may_not_take_hides_nothing(command: str, key: 
     assert "~" in shown("bash", {"steps": steps}, "deletes")
 
 
+@pytest.mark.parametrize("environment", [{"A": "1"}, {"A": "1", "PATH": "/x:$PATH"}])
+def test_a_long_command_beside_variables_is_known_whole(environment: dict[str, str]) -> None:
+    long = "print(1)\n" * 10_000
+    assert not is_partial("bash", {"command": ["python", "-c", long], "env": environment}, "commands")
+
+
+def test_a_variable_in_escaped_json_is_read() -> None:
+    payload = '{"command": "rm -rf \\u0024D", "env": {"D": "/"}}'
+    assert "/" in shown("bash", {"x": payload}, "deletes")
+
+
 def test_very_many_variables_beside_very_many_commands_are_known_in_part() -> None:
     environment = {f"V{number}": "x" * 100 for number in range(1_000)}
     payload = {"env": environment, **{f"c{number}": "echo $V1" for number in range(100)}}
