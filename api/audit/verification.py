@@ -177,7 +177,7 @@ class _Walk:
         """The organisation is not there. Files in a folder of its name are on record also where it never was:
         the name is mistyped, or nobody has made it yet."""
         name, found = self._organisation_id, self.found
-        if found.count and self._only_of_files and not self._signed.gone:
+        if found.count and self._only_of_files and not (found.problems or self._signed.gone):
             found.notes.append(
                 f"there is no organisation `{name}`, and there never was: its records are of files below"
                 f" `organisations/{name}/`, or of `settings/{name}.yaml`, which govern nobody"

@@ -58,6 +58,14 @@ async def test_a_name_that_is_mistyped_or_comes_too_early_leaves_the_log_valid(
         found = await verified(service, "othr")
         assert "the organisation `othr` is gone from the database" in found["problems"]
 
+        await changed(
+            service,
+            "UPDATE audit SET type = 'policy.changed'"
+            " WHERE organisation_id = 'othr' AND type = 'organisation.created'",
+        )
+        found = await verified(service, "othr")
+        assert "the organisation `othr` is gone from the database" in found["problems"]
+
 
 async def recorded(service: Service, least: int) -> list[Any]:
     """Of the organisation that is not there, once there are so many."""
