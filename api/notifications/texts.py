@@ -27,7 +27,7 @@ MOST_TITLE: Final = 140
 
 _ADDRESS: Final = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*):(?=//)|\b(mailto|javascript|data):|\bwww\.")
 _SITE: Final = re.compile(
-    r"(?i)\b(?:[\w-]+\.)+(?:[a-z]{2,}(?=[/?#])|(?:com|net|org|info|biz|io|dev|app|co|me|eu|ru|cn|xyz|top|site|online"
+    r"(?i)(?<![\w-])(?<![\w-]\.)(?:[\w-]++\.)+(?:[a-z]{2,}(?=[/?#])|(?:com|net|org|info|biz|io|dev|app|co|me|eu|ru|cn|xyz|top|site|online"
     r"|click|link|live|shop|club|page|cloud|tech|ai|ar|at|au|be|br|ca|ch|cl|cz|de|dk|es|fi|fr|gr|hk|hu|ie|il|in"
     r"|it|jp|kr|lt|mx|nl|no|nz|pt|ro|se|sg|si|sk|su|tk|to|tr|tv|tw|ua|uk|us|za)\b)"
 )

@@ -22,7 +22,7 @@ _READ = (
     " WHERE run_no = ? AND flow <= ? ORDER BY flow"
 )
 _OUTPUTS = "SELECT tool_call_id, tool_name, SUBSTR(output, 1, ?) FROM tool_calls WHERE call_no = ?"
-_TEXT = re.compile(r'"(?:[^"\\]|\\u[0-9a-f]{4}|\\[^u])*+', re.IGNORECASE)
+_TEXT = re.compile(r'"(?>(?:[^"\\]|\\u[0-9a-f]{4}|\\[^u])*)', re.IGNORECASE)
 """The beginning of a text in JSON, with no part of an escape at its end."""
 _GROW = "UPDATE runs SET flow = flow + 1 WHERE run_no = ?"
 _APPROVED = (

@@ -184,7 +184,7 @@ def _refuse(message: str) -> ConditionError:
 
 # ---- for a reviewer's eyes ---------------------------------------------------------------------------
 
-_QUOTED: Final = re.compile(r'(\\*)("|\Z)')
+_QUOTED: Final = re.compile(r'(?<!\\)(\\*+)("|\Z)')
 """A quote or the end, and the backslashes before it, which are doubled so that no text seems to end early."""
 
 

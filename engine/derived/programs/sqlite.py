@@ -14,8 +14,9 @@ _FOR_ITSELF: Final = re.compile(
     r"\.(output|once|backup|save|dump|log|trace|clone|read|import|open|restore|archive|ar)\b(.*)"
 )
 _IN_SQL: Final = re.compile(
-    r"\b(?:(readfile|edit)\s*\(|(writefile)\s*\(|(attach)\s+(?:database\s+)?|vacuum\s+\w*\s*(into)\s+)"
-    r"""\s*["']([^"']{1,400})["']""",
+    r"\b(?:(readfile|edit)\s*+\(|(writefile)\s*+\(|(attach)\s++(?:database\b)?"
+    r"|vacuum\s++(?:(?!into\b)\w++\s++)?(into)\b)"
+    r"""\s*+["']([^"']{1,400})["']""",
     re.IGNORECASE,
 )
 

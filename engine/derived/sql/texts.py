@@ -40,7 +40,7 @@ _WITHIN: Final = word_set("docker podman nerdctl kubectl oc docker-compose")
 """Programs that start a client elsewhere."""
 _META: Final = re.compile(r"^[ \t]*[\\.]\w[^\\;\n]*$", re.MULTILINE)
 """A line for the client itself, such as `\\c other` and `.mode csv`."""
-_KEPT: Final = re.compile(r"\\set[ \t]+\w+[ \t]+[^\n]*['`\"][^\n]*|\\g(?:exec|set)\b")
+_KEPT: Final = re.compile(r"\\set[ \t]++\w++[ \t][^\n'`\"]*+['`\"][^\n]*+|\\g(?:exec|set)\b")
 """SQL that psql keeps under a name, or takes from an answer."""
 _CLIENT_OPTIONS: Final = re.compile(r"(?:--command|--execute|--query|-[ceqQ])=?(.*)", re.DOTALL)
 

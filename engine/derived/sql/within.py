@@ -29,14 +29,14 @@ _EXECUTED: Final = re.compile(
 )
 """A statement in a text, perhaps with places for names."""
 _KEPT: Final = re.compile(
-    r"(?:\w\s*:=|@\w+(?:\s+(?:as\s+)?n?varchar\s*(?:\([^)']{0,9}\))?)?\s*\+?=)\s*(?:(concat)\s*\(\s*)?"
+    r"(?:\w\s*+:=|@\w++(?:\s++(?:as\s++)?n?varchar\s*+(?:\([^)']{0,9}\))?)?\s*+\+?=)\s*+(?:(concat)\s*+\(\s*+)?"
     + _TEXT,
     re.IGNORECASE,
 )
 """One that is kept under a name ..."""
 _RUNS: Final = re.compile(r"\bexec(?:ute)?\b|\bprepare\s+\w+\s+from\b", re.IGNORECASE)
 """... in what runs such texts."""
-_ADDED: Final = rf"\s*(?:{_TEXT}|[^\s'\";|+,()][^'\";|+,()]*(?:\((?:[^()'\"]|\([^()'\"]*\))*\))?)\s*"
+_ADDED: Final = rf"\s*(?:{_TEXT}|[^\s'\";|+,()][^'\";|+,()]*+(?:\((?:[^()'\"]|\([^()'\"]*\))*\))?)\s*"
 _JOINED: Final = re.compile(r"\s*(?:\|\||\+)" + _ADDED)
 _LISTED: Final = re.compile(r"\s*," + _ADDED)
 """A further part of a text: as it stands, or worked out."""
@@ -91,8 +91,8 @@ _WAITING: Final = re.compile(
 )
 """... how long MariaDB and Oracle wait for others, and where SQLite looks; ..."""
 _IGNORING: Final = re.compile(
-    r"\b(?:(delete|update)(?:\s+(?:low_priority|quick|ignore))++(?=\s)"
-    r"|(alter)(?:\s+(?:online|offline|ignore))++(?=\s+table\b))",
+    r"\b(?:(delete|update)(?>(?:\s+(?:low_priority|quick|ignore))+)(?=\s)"
+    r"|(alter)(?>(?:\s+(?:online|offline|ignore))+)(?=\s+table\b))",
     re.IGNORECASE,
 )
 """... how MySQL and MariaDB go about it; ..."""
@@ -109,7 +109,7 @@ _BLANK: Final = re.compile(r"[\x00-\x08\x0e-\x1f\ufeff]")
 """What is a part of a word to the parser, and parts two for SQLite (U+FEFF) or SQL Server."""
 _COMMENT: Final = re.compile(r"/\*|--")
 _PIECE: Final = re.compile(
-    r"(?<!\w)[eE]'(?>[^'\\]|''|\\.)*+'?|'[^']*+'?|\"[^\"]*+\"?|(?<![\w$])\$(?:[^\W\d]\w*+)?\$|--[^\n\r]*+|/\*",
+    r"(?<!\w)[eE]'(?>(?:[^'\\]|''|\\.)*)'?|'[^']*+'?|\"[^\"]*+\"?|(?<![\w$])\$(?:[^\W\d]\w*+)?\$|--[^\n\r]*+|/\*",
     re.DOTALL,
 )
 _BORDER: Final = re.compile(r"/\*|\*/")
@@ -120,7 +120,7 @@ PostgreSQL's comments within one another."""
 _WORDS_COUNT: Final = re.compile(r"\b(?:explain|prepare|alter|truncate|create|declare|lock)\b", re.IGNORECASE)
 """What is read word by word, so that a comment among the words hides what they are."""
 _ESCAPED_NAME: Final = re.compile(
-    r"(?<!\w)u&\"((?>[^\"]|\"\")*+)\"(?:\s*+uescape\s*+'([^'])')?", re.IGNORECASE
+    r"(?<!\w)u&\"((?>(?:[^\"]|\"\")*))\"(?:\s*+uescape\s*+'([^'])')?", re.IGNORECASE
 )
 
 
@@ -254,8 +254,8 @@ def _put_together(found: re.Match[str], text: str) -> str:
     """A text that is run, with its further parts; `x` stands for what is worked out."""
     how, said = (found[1] or "").lower(), _said(found, 2)
     end = found.end()
-    further = _LISTED if how == "concat" else _JOINED
-    while how != "format" and (part := further.match(text, end)) is not None:
+    further = _LISTED.match if how == "concat" else _JOINED.match
+    while how != "format" and (part := further(text, end)) is not None:
         said += "x" if part[1] is part[2] is None else _said(part, 1)
         end = part.end()
     return f"{said}x" if said[-1:].isspace() else said

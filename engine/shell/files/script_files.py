@@ -13,13 +13,14 @@ ANY: Final = "$(...)"
 
 _LONGEST: Final = 65_536
 _ADDRESS: Final = re.compile(
-    r"(?>[\s;{}]|[\d$,~+!]|/(?:[^/\\\n]|\\.)*+/[IM]*|\\([^\\\n])(?:(?!\1)[^\\\n]|\\.)*+\1[IM]*)*+", re.DOTALL
+    r"(?>(?:[\s;{}]|[\d$,~+!]|/(?>(?:[^/\\\n]|\\.)*)/[IM]*|\\([^\\\n])(?>(?:(?!\1)[^\\\n]|\\.)*)\1[IM]*)*)",
+    re.DOTALL,
 )
 _SUBSTITUTED: Final = re.compile(
     r"[sy]([^\\\n])(?>(?:(?!\1)[^\\]|\\.)*)\1(?>(?:(?!\1)[^\\]|\\.)*)\1[gpiImMe\d]*+", re.DOTALL
 )
 _LINE: Final = re.compile(r"[^\n]*+")
-_TEXT: Final = re.compile(r"(?>[^\n\\]|\\.)*+", re.DOTALL)
+_TEXT: Final = re.compile(r"(?>(?:[^\n\\]|\\.)*)", re.DOTALL)
 _LABEL: Final = re.compile(r"[^\n;]*+")
 _SKIPPED: Final = {
     **dict.fromkeys("aic", _TEXT),
@@ -54,7 +55,7 @@ def paths_in_sed(script: str) -> Uses:
 
 
 _TOKEN: Final = re.compile(
-    r'"((?>[^"\\\n]|\\.)*+)"|(\bprintf?\b|\bgetline\b)|(>>?|<)|([();}\n])|[A-Za-z_]\w*+|[^\sA-Za-z_]'
+    r'"((?>(?:[^"\\\n]|\\.)*))"|(\bprintf?\b|\bgetline\b)|(>>?|<)|([();}\n])|[A-Za-z_]\w*+|[^\sA-Za-z_]'
 )
 _ENDING: Final = frozenset([";", "}", "\n"])
 _ANY_PATH: Final = re.compile(r"(?:~|\.{1,2})?/\S+")

@@ -167,6 +167,7 @@ HOSTILE: dict[str, Callable[[int], Any]] = {
     "finds within finds": lambda n: {"command": "find / -exec " * (n // 13)},
     "what xargs starts": lambda n: {"command": "ls / | xargs sudo rm;" * (n // 22)},
     "files of a client": lambda n: {"command": f"echo '{';( ' * (n // 6)}' > f;" + "psql f f;" * (n // 20)},
+    "blanks behind words": lambda n: {"command": "sqlite3 a 'attach" + " " * n + "x'"},
     "words with syntax": lambda n: {"command": ["$X", *[";"] * (n // 2)]},
     "words": lambda n: {"command": "curl " + "-o x@y=/z " * (n // 10)},
     "replacements": lambda n: {"command": f"x={'a' * (n // 25)};" + "y=${x//a*b*c/};" * (n // 20)},
