@@ -35,7 +35,7 @@ LONGEST: Final = 16_384
 """Characters of a token."""
 LEAST_COMPRESSED: Final = 28
 """Bytes that a secret has when compressed; a random one of 128 bits has more in every notation."""
-_PEM_WORDS = re.compile(r"(?<!-)-*+(?:BEGIN|END)[A-Z ]{0,40}?(?:KEY|CERTIFICATE)-*+|\s")
+_PEM_WORDS = re.compile(r"-{0,10}(?:BEGIN|END)[A-Z ]{0,40}?(?:KEY|CERTIFICATE)-{0,10}|\s")
 
 
 def _refused(detail: str) -> ApiError:
