@@ -9,6 +9,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable
+from typing import Final
 
 from engine.errors import Problem, StorageError
 from engine.repository import accepted
@@ -23,6 +24,8 @@ from engine.worktree.markers import Marker, Replaced
 from engine.worktree.worktree import Worktree
 
 log = logging.getLogger("governance.policies")
+
+_UNREAD: Final = Marker(-1, "")
 
 
 class Current:
@@ -59,9 +62,12 @@ class Current:
         self.unmarked: tuple[Problem, ...] = ()
         """Why it cannot be noted at which revision disk and archive agree."""
 
-    def look_at_folder(self, records: Records, head: Snapshot) -> None:
+    def look_at_folder(self, records: Records, head: Snapshot, marker: Marker | None = _UNREAD) -> None:
         """What is known of its past: at the start, and when it is another one than before, as where a link
-        leads to the folder of a newer deployment."""
+        leads to the folder of a newer deployment.
+
+        `marker` is its own, read before the view of `records` began: another process of this folder may have
+        moved it on since, to a revision that the view does not show."""
         found = self._disk.identity()
         folder = found or self._folder
         same = folder == self._folder and not (found and self._has_no_marker())
@@ -77,7 +83,8 @@ class Current:
                 self._occupancy.forget()
             self._looked, self._folder = True, folder
             self.look_for_replaced()
-            marker = markers.read_marker(self._disk)
+            if marker is _UNREAD:
+                marker = markers.read_marker(self._disk)
             self._baseline.restore(marker, records, head.files)
             if marker and self._baseline.went_back and head.revision and not self._occupancy.barred(()):
                 _tell_of_lost(logging.WARNING, marker.revision, head.revision)

@@ -106,11 +106,11 @@ class Sync:
 
     def start(self, progress: Progress | None = None) -> Applied:
         """Load the last good set, then whatever the disk says on top of it. Raises RefusedToStart."""
-        observed = self.look(None, progress)
+        observed, marker = self.look(None, progress), markers.read_marker(self._worktree.disk)
 
         def restore(records: Records) -> Snapshot:
             snapshot = self._documents.restored(records, observed.disk, progress)
-            self.current.look_at_folder(records, snapshot)
+            self.current.look_at_folder(records, snapshot, marker)
             return snapshot
 
         with self.current.lock:

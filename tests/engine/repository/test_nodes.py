@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,7 @@ from engine.errors import (
     StorageError,
 )
 from engine.repository.repository import Repository
-from tests.harness.policy_archive import MemoryArchive
+from tests.harness.policy_archive import MemoryArchive, MemoryRecords
 from tests.harness.policy_folder import ADMIN, BODY, Folder, document, messages
 
 
@@ -35,6 +37,35 @@ def nodes(tmp_path: Path, folder: Folder) -> tuple[Folder, Repository, Repositor
     other.times = folder.times
     shutil.copytree(folder.root, other.root, dirs_exist_ok=True)
     return other, one, other.started()
+
+
+@pytest.mark.parametrize("remembers", [True, False])
+def test_a_worker_that_begins_while_another_one_takes_an_edit_over_tells_of_no_older_database(
+    remembers: bool, folder: Folder, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its view of the archive is older than what the other one has noted in the folder meanwhile."""
+    folder.write("policies/a.yaml", document("a"))
+    folder.started()
+    folder.write("policies/a.yaml", document("a", "Newer"))
+    if not remembers:
+        shutil.rmtree(folder.root / ".governance")
+    late, view = folder.open(), folder.archive.view
+
+    def overtaken(work: Callable[[MemoryRecords], Any]) -> Any:
+        monkeypatch.setattr(folder.archive, "view", view)
+        before = MemoryRecords(folder.archive.state.copy())
+        assert folder.started().snapshot.revision == 2
+        return work(before)
+
+    monkeypatch.setattr(folder.archive, "view", overtaken)
+    caplog.clear()
+    assert late.start().problems == ()
+    assert late.snapshot.of("default")["a"].policy.name == "Newer" and late.snapshot.revision == 2
+    assert not [each.getMessage() for each in caplog.records if each.levelname != "INFO"]
+    one = folder.started()
+    one.update("default", "a", {"name": "Through the API"}, author=ADMIN)
+    assert late.follow().of("default")["a"].policy.name == "Through the API"
+    assert late.apply_files().changes == ()
 
 
 def test_a_node_brings_its_own_files_up_to_date(folder: Folder, tmp_path: Path) -> None:
