@@ -187,12 +187,10 @@ class DeliveryWorker:
         self._recovered = True
 
     async def _put_back(self, now: float) -> None:
-        """At the start, or when the clock was put back: what is due later than anything may be put off to."""
+        """At the start, or when the clock was put back: what was put off by a clock that was ahead."""
         longest = max(schedule.MOST_RETRY_AFTER, *self._delays) * (1 + schedule.JITTER) + APART_SECONDS
-        if await self._store.read(delivery_order.any_due_after, self._store, now + longest):
-            await self._writer.write(
-                lambda transaction: delivery_order.due_now(transaction, transaction.now + longest)
-            )
+        if await self._store.read(delivery_order.any_put_off, self._store, now, longest):
+            await self._writer.write(lambda transaction: delivery_order.due_now(transaction, longest))
 
     async def _turn(self) -> None:
         if not self._recovered:

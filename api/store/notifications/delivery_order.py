@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from api.clock import DAY, iso
+from api.clock import APART_SECONDS, DAY, iso
 from api.database.models import Delivery
 from api.database.transaction import Transaction
 
@@ -32,20 +32,29 @@ def newest_of(webhook_id: str, limit: int, before: int | None) -> tuple[list[Del
     return rows[:limit], mine.count(), following
 
 
-def any_due_after(store: Any, latest: float) -> bool:
-    """Whether any pending delivery is due only after this time. For a reading thread."""
-    return bool(store.rows(f"SELECT 1{_LATE} LIMIT 1", (latest,)))
+def any_put_off(store: Any, now: float, longest: float) -> bool:
+    """Whether any pending delivery was put off while the clock was ahead: it is due later than anything may
+    be put off to, or was made at a time that is still to come. For a reading thread."""
+    return bool(store.rows(f"SELECT 1{_PUT_OFF} LIMIT 1", _bounds(now, longest)))
 
 
-def due_now(transaction: Transaction, latest: float) -> None:
-    """Deliveries that are due after a time: they were put off while the clock was ahead."""
-    late = f"SELECT delivery_no{_LATE}"
+def due_now(transaction: Transaction, longest: float) -> None:
+    """Have those deliveries due."""
+    now, put_off = transaction.now, f"SELECT delivery_no{_PUT_OFF}"
     transaction.store.rows_changed(
-        f"UPDATE deliveries SET next_attempt_at = ? WHERE delivery_no IN ({late})", (transaction.now, latest)
+        f"UPDATE deliveries SET next_attempt_at = ? WHERE delivery_no IN ({put_off})",
+        (now, *_bounds(now, longest)),
     )
 
 
-_LATE = " FROM deliveries WHERE status = 'pending' AND next_attempt_at > ?"
+def _bounds(now: float, longest: float) -> tuple[float, float, str]:
+    return now, now + longest, iso(now + APART_SECONDS)
+
+
+_PUT_OFF = (
+    " FROM deliveries WHERE status = 'pending' AND next_attempt_at > ?"
+    " AND (next_attempt_at > ? OR created_at > ?)"
+)
 
 
 class DeliveryOrder:
