@@ -7,7 +7,7 @@ each of its chains, so that a record that is committed late is never skipped.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from heapq import merge
@@ -28,6 +28,8 @@ TIME_OF_ID = len("aud_") + 12
 """Characters of an `auditId` up to the end of its time, in milliseconds."""
 NEAR_SECONDS = 60.0
 """How far the time of an `auditId` and that of its record may be apart."""
+APART = 2_000
+"""Milliseconds; by more no id is behind one of a later record of its stretch."""
 LEAST_READ = 50
 """Records of one chain that are read together."""
 
@@ -201,9 +203,9 @@ def find_near(organisation_id: str, audit_id: str, at: str | None = None) -> dic
     """The record with this id, written `at` this moment if that is known. Ids have no index, which every
     event would pay for; they begin with the time, so a record is looked for where the log reaches it."""
     if is_sqlite():
-        begin = audit_id[:TIME_OF_ID]
-        where, is_before = " AND audit_id = ? LIMIT 1", lambda found: found[:TIME_OF_ID] < begin
-        found = _along(organisation_id, "audit_id", is_before, _near(audit_id), where, audit_id)
+        where, begin = " AND audit_id = ? LIMIT 1", audit_id[:TIME_OF_ID]
+        bounds = begin, *_ids_near(audit_id)
+        found = _along(organisation_id, "audit_id", bounds, _near(audit_id), where, audit_id)
     else:
         where, near = _around(audit_id, at)
         found = _found(f"{where} AND audit_id = ? LIMIT 1", organisation_id, *near, audit_id)
@@ -214,7 +216,8 @@ def at_time(organisation_id: str, at: str, type: str) -> Iterator[dict[str, Any]
     """The records of this type that were written at this moment. One may come twice."""
     where = " AND at = ? AND type = ?"
     if is_sqlite():
-        return _along(organisation_id, "at", lambda found: found < at, (at, at), where, at, type)
+        second = at[: stretches.SECOND]
+        return _along(organisation_id, "at", (at, second, f"{second}~"), (at, at), where, at, type)
     return _found(where, organisation_id, at, type)
 
 
@@ -242,28 +245,31 @@ def at_times(organisation_id: str, moments: Collection[str]) -> Iterator[dict[st
 def _along(
     organisation_id: str,
     column: str,
-    is_before: Callable[[str], bool],
+    bounds: tuple[str, str, str],
     times: tuple[str, str],
     where: str,
     *of: Any,
 ) -> Iterator[dict[str, Any]]:
-    """Records found from the first on that is not before, `MOST_READ` of them. The column grows along the one
-    chain of SQLite, unless the clock was set back: then in each stretch that has such times."""
+    """Records found from the first on where the column has reached the first of the bounds, `MOST_READ` of
+    them. It grows along the one chain of SQLite, unless the clock was set back: then between the other two
+    bounds in each stretch that has such times, where it goes back by less than these are apart from it."""
+    begin, low, high = bounds
     of_chain = f"FROM audit WHERE organisation_id = ? AND chain = {FIRST_CHAIN}"
     statement = f"SELECT {column} {of_chain} AND sequence = ?"
+    near = f" AND chain = {FIRST_CHAIN} AND sequence BETWEEN ? AND ?"
 
-    def reached(sequence: int) -> bool:
-        return any(not is_before(str(found)) for (found,) in rows(statement, organisation_id, sequence))
+    def first(begin: int, end: int, bound: str) -> int:
+        def reached(sequence: int) -> bool:
+            return any(str(found) >= bound for (found,) in rows(statement, organisation_id, sequence))
 
-    def within(begin: int, end: int) -> Iterator[dict[str, Any]]:
-        first = begin + bisect_left(range(begin, end + 1), True, key=reached)
-        near = f" AND chain = {FIRST_CHAIN} AND sequence BETWEEN ? AND ?"
-        return _found(near + where, organisation_id, first, first + MOST_READ, *of)
+        return begin + bisect_left(range(begin, end + 1), True, key=reached)
 
     ((newest,),) = rows(f"SELECT MAX(sequence) {of_chain}", organisation_id)
-    yield from within(1, newest or 0)
+    found = first(1, newest or 0, begin)
+    yield from _found(near + where, organisation_id, found, found + MOST_READ, *of)
     for stretch in stretches.around(organisation_id, *times):
-        yield from within(stretch.first, stretch.last)
+        found = first(stretch.first, stretch.last, low)
+        yield from _found(near + where, organisation_id, found, first(found, stretch.last, high), *of)
 
 
 def _near(audit_id: str) -> tuple[str, str]:
@@ -273,6 +279,15 @@ def _near(audit_id: str) -> tuple[str, str]:
         return clock.iso(max(0.0, moment - NEAR_SECONDS)), clock.iso(moment + NEAR_SECONDS)
     except (ValueError, OverflowError, OSError):
         return "", ""
+
+
+def _ids_near(audit_id: str) -> tuple[str, str]:
+    """Between which ids those of about this one's time are."""
+    try:
+        moment = int(audit_id[4:TIME_OF_ID], 16)
+    except ValueError:
+        return audit_id, audit_id
+    return f"aud_{max(0, moment - APART):012x}", f"aud_{moment + APART:012x}"
 
 
 def _around(audit_id: str, at: str | None) -> _Where:

@@ -77,3 +77,27 @@ async def test_each_record_is_found_wherever_the_clock_went(tmp_path: Path) -> N
             await service.others(drawn.randint(1, 25))
             await service.context.writer.write(all_found)
             service.clock.advance(drawn.choice([-86_400, -3600, -61, -2, 5, 3600, 90_000]))
+
+
+async def test_a_record_is_found_that_was_made_just_before_the_clock_went_back_by_less_than_a_second(
+    tmp_path: Path,
+) -> None:
+    """So do NTP, by a step, and machines that are told the time by their host."""
+
+    def found(transaction: Transaction) -> list[bool]:
+        rows = transaction.store.rows(
+            "SELECT audit_id, at, type FROM audit WHERE organisation_id = 'default'"
+        )
+        return [
+            find_near("default", audit_id, at) is not None
+            and audit_id in {record["auditId"] for record in at_time("default", at, kind)}
+            for audit_id, at, kind in rows
+        ]
+
+    async with Busy(tmp_path) as service:
+        held = await service.ask()
+        for number in range(1, 151):
+            await service.others(1)
+            service.clock.advance(0.02 if number % 30 else -0.5)
+        assert all(await service.context.writer.write(found))
+        assert (await service.ask())["toolCallStatus"] == held["toolCallStatus"] == "awaiting_approval"
