@@ -204,8 +204,11 @@ def find_near(organisation_id: str, audit_id: str, at: str | None = None) -> dic
     event would pay for; they begin with the time, so a record is looked for where the log reaches it."""
     if is_sqlite():
         where, begin = " AND audit_id = ? LIMIT 1", audit_id[:TIME_OF_ID]
-        bounds = begin, *_ids_near(audit_id)
-        found = _along(organisation_id, "audit_id", bounds, _near(audit_id), where, audit_id)
+        if at is not None:  # an id drawn just before the clock was set back tells nothing of its place
+            found = _along(organisation_id, "at", _second(at), (at, at), where, audit_id)
+        else:
+            bounds = begin, *_ids_near(audit_id)
+            found = _along(organisation_id, "audit_id", bounds, _near(audit_id), where, audit_id)
     else:
         where, near = _around(audit_id, at)
         found = _found(f"{where} AND audit_id = ? LIMIT 1", organisation_id, *near, audit_id)
@@ -216,8 +219,7 @@ def at_time(organisation_id: str, at: str, type: str) -> Iterator[dict[str, Any]
     """The records of this type that were written at this moment. One may come twice."""
     where = " AND at = ? AND type = ?"
     if is_sqlite():
-        second = at[: stretches.SECOND]
-        return _along(organisation_id, "at", (at, second, f"{second}~"), (at, at), where, at, type)
+        return _along(organisation_id, "at", _second(at), (at, at), where, at, type)
     return _found(where, organisation_id, at, type)
 
 
@@ -270,6 +272,12 @@ def _along(
     for stretch in stretches.around(organisation_id, *times):
         found = first(stretch.first, stretch.last, low)
         yield from _found(near + where, organisation_id, found, first(found, stretch.last, high), *of)
+
+
+def _second(at: str) -> tuple[str, str, str]:
+    """Bounds of a moment, see `_along`: within a stretch times go back by less than a second."""
+    second = at[: stretches.SECOND]
+    return at, second, f"{second}~"
 
 
 def _near(audit_id: str) -> tuple[str, str]:

@@ -24,9 +24,10 @@ class Busy(Service):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, [on_tool("Ask first", "require_approval", "pay")])
         self.numbers, drawn = count(1), count(1)
+        self.drawn_before = 0.0
 
         def ids(prefix: str) -> str:
-            return f"{prefix}_{round(self.clock() * 1000):012x}{next(drawn):020x}"
+            return f"{prefix}_{round((self.clock() + self.drawn_before) * 1000):012x}{next(drawn):020x}"
 
         self.ids: Any = ids
 
@@ -38,6 +39,16 @@ class Busy(Service):
 
     async def ask(self) -> Any:
         return (await self.report("agent", next(self.numbers), "tool.called", **HELD)).json()
+
+
+def found(transaction: Transaction) -> list[bool]:
+    """Of each record, whether it is found by what is known of it."""
+    rows = transaction.store.rows("SELECT audit_id, at, type FROM audit WHERE organisation_id = 'default'")
+    return [
+        find_near("default", audit_id, at) is not None
+        and audit_id in {record["auditId"] for record in at_time("default", at, kind)}
+        for audit_id, at, kind in rows
+    ]
 
 
 @pytest.mark.parametrize("leaps", [(-3600,), (7200, -10_800), (86_400, -86_400), (-60, -60, -60)])
@@ -84,20 +95,25 @@ async def test_a_record_is_found_that_was_made_just_before_the_clock_went_back_b
 ) -> None:
     """So do NTP, by a step, and machines that are told the time by their host."""
 
-    def found(transaction: Transaction) -> list[bool]:
-        rows = transaction.store.rows(
-            "SELECT audit_id, at, type FROM audit WHERE organisation_id = 'default'"
-        )
-        return [
-            find_near("default", audit_id, at) is not None
-            and audit_id in {record["auditId"] for record in at_time("default", at, kind)}
-            for audit_id, at, kind in rows
-        ]
-
     async with Busy(tmp_path) as service:
         held = await service.ask()
         for number in range(1, 151):
             await service.others(1)
             service.clock.advance(0.02 if number % 30 else -0.5)
+        assert all(await service.context.writer.write(found))
+        assert (await service.ask())["toolCallStatus"] == held["toolCallStatus"] == "awaiting_approval"
+
+
+async def test_an_id_that_was_drawn_just_before_the_clock_went_back_hides_no_record(tmp_path: Path) -> None:
+    async with Busy(tmp_path) as service:
+        await service.others(60)
+        service.clock.advance(-30)
+        await service.others(5)
+        service.drawn_before = 30.0
+        held = await service.ask()
+        service.drawn_before = 0.0
+        for _ in range(200):
+            service.clock.advance(0.1)
+            await service.others(1)
         assert all(await service.context.writer.write(found))
         assert (await service.ask())["toolCallStatus"] == held["toolCallStatus"] == "awaiting_approval"
