@@ -368,6 +368,7 @@ def test_whatever_goes_wrong_denies(
     raw = told("claude-code", "call", session="s", call="c-1", command="ls")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(raw)))
     monkeypatch.setenv("GOVERNANCE_API_KEY", "k")
+    monkeypatch.setattr(cli, "BEGUN", time.monotonic())  # not when the tests were, for minutes by now
     assert cli.main(["hook", "claude-code"]) == 2
     assert "too much" in capfd.readouterr().err
     assert len(taken) == 1, "else the process is ended later, by whoever watches the time"
