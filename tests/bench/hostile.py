@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +45,10 @@ NESTED = "inputPayload.l.all(a, inputPayload.l.all(b, a + b >= 0))"
 _numbers = itertools.count()
 
 
-def event(tool: str, payload: dict[str, Any]) -> bytes:
+def event(tool: str, payload: dict[str, Any], run: str = "") -> bytes:
     name = f"{time.time_ns()}-{next(_numbers)}"
     metadata = {"toolCallId": name, "toolName": tool, "inputPayload": payload}
-    body = {"eventId": name, "runId": f"run-{tool}", "agentId": f"agent-{tool}", "metadata": metadata}
+    body = {"eventId": name, "runId": f"run-{tool}{run}", "agentId": f"agent-{tool}", "metadata": metadata}
     return json.dumps(body | {"timestamp": "2026-01-31T09:30:00Z", "eventType": "tool.called"}).encode()
 
 
@@ -165,16 +166,17 @@ def rows(server: Server, folder: Path) -> Iterator[str]:
     alone, _ = asyncio.run(beside(server, "", lambda: b"", 0))
     median = statistics.median(alone)
     yield row("alone", 0, median, alone, "")
-    kinds: dict[str, Callable[[], bytes]] = {
-        "escapes": lambda: event("bash", {"command": ESCAPES}),
-        "macros": lambda: event("lists", {"l": LIST}),
-        "commands": lambda: event("bash", {"command": f"{SMALL}{next(_numbers)}"}),
-        "reads": lambda: b"",
+    kinds: dict[str, Callable[[str], bytes]] = {
+        "escapes": lambda run: event("bash", {"command": ESCAPES}, run),
+        "macros": lambda run: event("lists", {"l": LIST}, run),
+        "commands": lambda run: event("bash", {"command": f"{SMALL}{next(_numbers)}"}, run),
+        "reads": lambda run: b"",
     }
     write_many(server, reader := another_key(server))
     for kind, connections in itertools.product(kinds, CONNECTIONS):
         key = reader if kind == "reads" else another_key(server)
-        yield row(kind, connections, median, *asyncio.run(beside(server, key, kinds[kind], connections)))
+        make = partial(kinds[kind], f"-{kind}-{connections}")
+        yield row(kind, connections, median, *asyncio.run(beside(server, key, make, connections)))
     for connections, batch in CROWDS:
         crowd = in_crowd(server, another_key(server), folder, connections, batch)
         yield row(f"events, {batch} at once", connections, median, *asyncio.run(crowd))
