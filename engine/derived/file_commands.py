@@ -32,8 +32,8 @@ _READING: Final = word_set(
     "cat tac head tail less more nl paste xxd od strings base64 base32 hexdump hd sort uniq cut diff cmp "
     "comm join wc column fold fmt rev bat batcat view get-content gc type sha256sum md5sum "
     "sha1sum cksum gpg age grep egrep fgrep rg ag sed awk gawk mawk jq yq tr vi vim nano ed emacs "
-    "split csplit pr expand look zcat zless bzcat xzcat zstdcat python python3 node ruby perl php sh bash "
-    "zsh"
+    "split csplit pr expand look zcat zless bzcat xzcat zstdcat python python3 node bun deno ruby perl "
+    "php sh bash zsh"
 )
 """Every operand is a file that is read."""
 _SCRIPT_FIRST: Final = word_set("grep egrep fgrep rg ag sed awk gawk mawk jq yq tr")
@@ -68,7 +68,7 @@ _TALKING: Final = word_set(
 
 _REMOTE: Final = re.compile(r"(?:[\w.-]+@)?[\w.-]+:(?!\\)")
 _FILE_NAME: Final = re.compile(r"[^\s()'\";]{1,4096}")
-_INTERPRETERS: Final = ("python", "node", "ruby", "perl", "php")
+_INTERPRETERS: Final = ("python", "node", "bun", "deno", "ruby", "perl", "php")
 _LONGEST_GLOB: Final = 64
 """Characters of a program's name that is a glob; to read one takes time in the square of its brackets."""
 _SEARCHING: Final = word_set("grep egrep fgrep rg")

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from engine.shell.expansion import TooMuch, unescape
+from engine.shell.expansion import TooMuch, render, unescape
 from engine.shell.options import given
 
 MOST_CALLS: Final = 200
@@ -87,7 +87,8 @@ def git_scripts(words: Sequence[str]) -> Iterator[str]:
     for verb, run in (("submodule", "foreach"), ("bisect", "run")):
         if verb in words and run in words[words.index(verb) :]:
             rest = words[words.index(run, words.index(verb)) + 1 :]
-            yield " ".join(rest[next((at for at, word in enumerate(rest) if word[:1] != "-"), len(rest)) :])
+            rest = rest[next((at for at, word in enumerate(rest) if word[:1] != "-"), len(rest)) :]
+            yield render(rest) if len(rest) > 1 else "".join(rest)
 
 
 def is_interpreter(name: str) -> bool:

@@ -187,7 +187,7 @@ TABLE: Final[Mapping[str, str]] = {
     "perl": "eE:% i:in-place? FMmIxD:?",
     "ruby": "e:% i:in-place? rIC: F:?",
     **dict.fromkeys(("python", "pypy"), "cm:% WXQ: :check-hash-based-pycs"),
-    "node": "e:eval% p:print% r:require C:conditions :import :loader :env-file",
+    **dict.fromkeys(("node", "bun"), "e:eval% p:print% r:require C:conditions :import :loader :env-file"),
     "php": "rfBRFE:% cdzSt:",
     "lua": "e:% l:",
     **dict.fromkeys(("awk", "gawk", "mawk"), _AWK),

@@ -39,6 +39,27 @@ _READING: Final = _words(
 )
 _SPELLED: Final = re.compile(r"""(["'])\s*+\+\s*+\1|(?<=\()os\.path\.(?:expanduser|abspath)\((?=["'])""")
 """What stands between texts that are added, and before a path that is only written otherwise."""
+_AT_HOME: Final = (
+    r"""(?:os\.environ\[["']HOME["']\]|os\.(?:environ\.get|getenv)\(["']HOME["']\)|ENV\[["']HOME["']\]|Dir\.home"""
+    r"""|process\.env\.HOME|(?:require\(["']os["']\)|\bos)\.homedir\(\)|\b(?:pathlib\.)?Path\.home\(\))"""
+)
+"""Somebody's home, as code names it. What stands behind it, if anything does, must be a constant."""
+_HOME: Final = re.compile(rf"""(?<=\()\s{{0,8}}{_AT_HOME}(?=\s{{0,8}}(?:[,)]|\+\s{{0,8}}["']))""")
+_HOME_PATH: Final = re.compile(
+    r"""\bPath\.home\(\)(?=\s{0,8}(?:/\s{0,8}["']|\.(?:joinpath\(\s{0,8}["']|iterdir|walk|r?glob)))"""
+)
+_HOME_WITHIN: Final = re.compile(rf"[$#]?\{{{_AT_HOME}\}}(?=/)")
+_TEMPLATE: Final = re.compile(r"""`(~/[^`"'\n$]{1,400})`""")
+_PARTS: Final = re.compile(
+    r"""["']\s*+(?:\)?\s*+/\s*+|\)\.joinpath\(\s*+)["'](?=[^"'/~\\\n][^"'\\\n]{0,200}["'])"""
+)
+"""What stands between the parts of a path: `Path("a") / "b"`. An escape in one may stand for anything."""
+_PART: Final = r"""["'][^"'\n]{1,200}["']"""
+_JOINED: Final = re.compile(
+    r"\b(?:os\.path|posixpath|path|File)\.(?:join|resolve)\(\s*+(?:os\.path\.expanduser\()?"
+    rf"({_PART}(?:\s*+\)?\s*+,\s*+{_PART}){{1,8}})\s*+,?\s*+\)"
+)
+"""`os.path.join("a", "b")`, of constants alone."""
 _CONSTANT: Final = re.compile(r"""["']((?:~|\.{1,2})?/[^"'\s]{1,400}|~[^"'\s]{1,400})["']""")
 
 _DELETES_ANY: Final = re.compile(
@@ -84,10 +105,26 @@ def _paired(text: str) -> Uses:
         yield ("deletes" if found[2] in ("unlink", "rmdir", "rename", "replace") else "writes"), found[1]
 
 
+def _spelled_out(text: str) -> str:
+    """The code with the paths that it puts together of constants as one constant each."""
+    if "HOME" in text or ".home" in text:
+        text = _TEMPLATE.sub(r'"\1"', _HOME_WITHIN.sub("~", text))
+        text = _HOME_PATH.sub('Path("~")', _HOME.sub('"~"', text))
+    if ".join(" in text or ".resolve(" in text:
+        text = _JOINED.sub(_as_one, text)
+    return _SPELLED.sub("", _PARTS.sub("/", text))
+
+
+def _as_one(joined: re.Match[str]) -> str:
+    parts = [part[1:-1] for part in re.findall(_PART, joined[1])]
+    # One that begins anew is joined in one language and counts alone in another.
+    return joined[0] if any(part[0] in "/~" for part in parts[1:]) else f'"{"/".join(parts)}"'
+
+
 def paths_in_code(text: str) -> Uses:
     """What code does to which files, by its calls that take a name; else what looks like a path is read."""
     known: set[str] = set()
-    text = _SPELLED.sub("", text)
+    text = _spelled_out(text)
     for found in _CALL.finditer(text):
         name, word = found[1].lower(), found[2]
         if name in _DELETING:

@@ -348,6 +348,9 @@ _RULES: Final[Mapping[str, _Rule]] = {
         _wrapper(),
     ),
     "proot": _wrapper("rbw"),
+    "xvfb-run": _wrapper(
+        "efnpsw", "--error-file --auth-file --server-num --xauth-protocol --server-args --wait"
+    ),
     **dict.fromkeys(
         ("ld.so", "ld-linux.so.2", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "ld-musl-x86_64.so.1"),
         _wrapper(long="--library-path --preload --argv0"),
