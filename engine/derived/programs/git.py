@@ -1,5 +1,5 @@
-"""Which files git reads, writes and deletes besides its own. What it takes out of a commit is not known;
-where it puts back what was changed, the folder stands for that."""
+"""Which files git reads, writes and deletes besides its own. What it takes out of a commit is not known but
+where a word names it; where it puts back what was changed, the folder stands for that."""
 
 from __future__ import annotations
 
@@ -45,12 +45,20 @@ def git(command: Command) -> Uses:
         yield from each_of("reads", operands)
         if not any(each.name in ("stat", "check", "numstat", "summary") for each in arguments):
             yield "writes", folder or "."
+    elif verb in ("show", "cat-file") and (taken := [path for word in rest if (path := _of_commit(word))]):
+        yield from each_of("reads", [within(folder, path) for path in taken])
     elif verb in ("add", "checkout", "diff", "show", "log", "blame"):
         yield from each_of("names", [word for word in operands if looks_like_path(word)])
         if verb == "checkout":
             paths = rest[rest.index("--") + 1 :] if "--" in rest else [word for word in rest if word == "."]
             yield from each_of("writes", [within(folder, word) for word in paths])
     yield from ((use, within(folder, word)) for use, word in marked(arguments))
+
+
+def _of_commit(word: str) -> str:
+    """The file that `HEAD~2:src/a.py` names, or `:a.py` in the index; empty for other words, as `:/a fix`."""
+    commit, _, path = word.partition(":")
+    return "" if word.startswith(("-", ":/")) or "=" in commit else path
 
 
 def _only_staged(arguments: Sequence[Given]) -> bool:

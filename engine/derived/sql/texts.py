@@ -33,8 +33,9 @@ BEGINS: Final = re.compile(
 _BEGINS_A_LINE: Final = re.compile(rf"(?<!{_GAP})(?={_GAP}*[\n\r]){_GAP}++{FIRST}", re.IGNORECASE)
 _LINE_COMMENT: Final = re.compile(r"--|#")
 _CLIENTS: Final = word_set(
-    "psql mysql mariadb sqlite3 sqlite sqlcmd bq duckdb clickhouse-client snowsql usql pgcli mycli wrangler "
-    "turso"
+    "psql ysqlsh pgcli cockroach mysql mysqlsh mariadb mycli sqlite3 sqlite litecli duckdb turso wrangler "
+    "sqlcmd usql bq snowsql snow clickhouse clickhouse-client clickhouse-local cqlsh trino presto beeline "
+    "hive impala-shell spark-sql"
 )
 _WITHIN: Final = word_set("docker podman nerdctl kubectl oc docker-compose")
 """Programs that start a client elsewhere."""

@@ -76,3 +76,22 @@ def test_rows_that_a_statement_chooses_in_the_words_of_one_database(
     entries = shown("sql", {"query": text}, "sql")
     found = [each for each in entries if each["verb"] == verb]
     assert found and all(each["tables"] == ["users"] and each["where"] is where for each in found), entries
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        'cqlsh -e "DROP TABLE shop.users"',
+        'trino --execute "DROP TABLE shop.users"',
+        'beeline -u jdbc:x -e "DROP TABLE shop.users"',
+        'spark-sql -e "DROP TABLE shop.users"',
+        'cockroach sql -e "DROP TABLE shop.users"',
+        'clickhouse client -q "DROP TABLE shop.users"',
+        'snow sql -q "DROP TABLE shop.users"',
+        "litecli a.db -e 'DROP TABLE users'",
+        "docker exec db cqlsh -e 'DROP TABLE shop.users'",
+    ],
+)
+def test_the_clients_of_further_databases_run_statements(command: str) -> None:
+    (found,) = shown("Bash", {"command": command}, "sql")
+    assert (found["verb"], found["object"]) == ("drop", "table")
