@@ -21,10 +21,12 @@ def _words(text: str) -> frozenset[str]:
 
 
 _CALL: Final = re.compile(
-    r"""\b(\w{1,40})\s{0,8}(?:\(\s{0,8}\[?(?:\w{1,40}\s{0,8}=\s{0,8})?(?:(?:pathlib\.)?Path\(\s{0,8})?)?[rbfuRBFU]{0,2}"""
-    r"""(?:""|'')?["']([^"'\n]{1,400})["'](?:\s{0,8},\s{0,8}(?:mode\s{0,8}=\s{0,8})?["']([rwabxt+]{1,3})["'])?"""
+    r"""\b(\w{1,40})(?=\s{0,8}(?:\(\s{0,8}\[?(?:\w{1,40}\s{0,8}=\s{0,8})?(?:(?:pathlib\.)?Path\(\s{0,8})?)?[rbfuRBFU]{0,2}"""
+    r"""(?:""|'')?["']([^"'\n]{1,400})["'](?:\s{0,8},\s{0,8}(?:mode\s{0,8}=\s{0,8})?["']([rwabxt+]{1,3})["'])?)"""
 )
-"""A call with a constant as its first argument, and what may be the mode of `open` behind it."""
+"""A call with a constant as its first argument, and what may be the mode of `open` behind it. INVARIANT: no
+more than its name is gone past, here and of `_PAIRED`: the end of a constant looks like the beginning of one,
+so that `"b"; rmtree("/x")` reads as a call of `b`, too."""
 _DELETING: Final = _words(
     "rmtree rmsync rmdirsync rmdir removedirs unlink unlinksync remove removesync rm rm_r rm_rf rm_f "
     "rimraf remove_tree remove_dir_all remove_entry emptydir emptydirsync deltree"
@@ -50,16 +52,13 @@ _HOME_PATH: Final = re.compile(
 )
 _HOME_WITHIN: Final = re.compile(rf"[$#]?\{{{_AT_HOME}\}}(?=/)")
 _TEMPLATE: Final = re.compile(r"""`(~/[^`"'\n$]{1,400})`""")
-_PARTS: Final = re.compile(
-    r"""["']\s*+(?:\)?\s*+/\s*+|\)\.joinpath\(\s*+)["'](?=[^"'/~\\\n][^"'\\\n]{0,200}["'])"""
-)
-"""What stands between the parts of a path: `Path("a") / "b"`. An escape in one may stand for anything."""
 _PART: Final = r"""["'][^"'\n]{1,200}["']"""
 _JOINED: Final = re.compile(
-    r"\b(?:os\.path|posixpath|path|File)\.(?:join|resolve)\(\s*+(?:os\.path\.expanduser\()?"
-    rf"({_PART}(?:\s*+\)?\s*+,\s*+{_PART}){{1,8}})\s*+,?\s*+\)"
+    rf"\b(?:os\.path|posixpath|path|File)\.(?:join|resolve)\(\s*+({_PART}(?:\s*+\)?\s*+,\s*+{_PART}){{1,8}})\s*+,?\s*+\)"
+    rf"|\bPath\(\s*+({_PART}\s*+\)(?:\s*+/\s*+{_PART}){{1,8}}"
+    rf"|{_PART}\s*+\)\.joinpath\(\s*+{_PART}(?:\s*+,\s*+{_PART}){{0,7}}\s*+\))"
 )
-"""`os.path.join("a", "b")`, of constants alone."""
+"""`os.path.join("a", "b")` and `Path("a") / "b"`, of constants alone."""
 _CONSTANT: Final = re.compile(r"""["']((?:~|\.{1,2})?/[^"'\s]{1,400}|~[^"'\s]{1,400})["']""")
 
 _DELETES_ANY: Final = re.compile(
@@ -70,8 +69,8 @@ _DELETES_ANY: Final = re.compile(
 )
 """A deletion of something that is no constant."""
 _WALKED: Final = re.compile(
-    r"""\b(?:walk|scandir|listdir|i?glob(?:Sync)?|readdir(?:Sync)?|opendir|children|entries|each_child|find)\s{0,8}\(?\s{0,8}"""
-    r"""[rbfuRBFU]{0,2}["']([^"'\n]{1,400})["']|\bDir\[\s{0,8}["']([^"'\n]{1,400})["']|<((?:/|~|\.)[^<>\s]{0,400}\*[^<>\s]{0,400})>"""
+    r"""\b(?:walk|scandir|listdir|i?glob(?:Sync)?|readdir(?:Sync)?|opendir|children|entries|each_child|find)(?=\s{0,8}\(?\s{0,8}"""
+    r"""[rbfuRBFU]{0,2}["']([^"'\n]{1,400})["'])|\bDir\[\s{0,8}["']([^"'\n]{1,400})["']|<((?:/|~|\.)[^<>\s]{0,400}\*[^<>\s]{0,400})>"""
 )
 """What code goes through: a folder, or a pattern."""
 _PATHLIB: Final = re.compile(
@@ -83,8 +82,8 @@ _CHOOSES: Final = re.compile(r"\b(?:if|unless|grep|filter|endswith|when)\b")
 
 _PAIRED: Final = re.compile(
     r"""\b(?:(?:os|shutil|fs|fsp|promises|FileUtils|File)\.|(?<![.\w])(?=rename|copy|move))"""
-    r"""(rename|renames|replace|move|mv|copy\w{0,8}|cp|cp_r|symlink|link|truncate|rename_file)(?:Sync)?\s{0,8}\(?\s{0,8}"""
-    r"""["']([^"'\n]{1,400})["'](?:\s{0,8},\s{0,8}["']([^"'\n]{1,400})["'])?"""
+    r"""(rename|renames|replace|move|mv|copy\w{0,8}|cp|cp_r|symlink|link|truncate|rename_file)(?=(?:Sync)?\s{0,8}\(?\s{0,8}"""
+    r"""["']([^"'\n]{1,400})["'](?:\s{0,8},\s{0,8}["']([^"'\n]{1,400})["'])?)"""
 )
 """A call with the names of one file and of what becomes of it."""
 _MOVING: Final = _words("rename renames replace move mv rename_file")
@@ -105,26 +104,38 @@ def _paired(text: str) -> Uses:
         yield ("deletes" if found[2] in ("unlink", "rmdir", "rename", "replace") else "writes"), found[1]
 
 
-def _spelled_out(text: str) -> str:
+def _put_together(text: str) -> str:
     """The code with the paths that it puts together of constants as one constant each."""
     if "HOME" in text or ".home" in text:
         text = _TEMPLATE.sub(r'"\1"', _HOME_WITHIN.sub("~", text))
         text = _HOME_PATH.sub('Path("~")', _HOME.sub('"~"', text))
-    if ".join(" in text or ".resolve(" in text:
+    if "join" in text or ".resolve(" in text or "Path(" in text:
         text = _JOINED.sub(_as_one, text)
-    return _SPELLED.sub("", _PARTS.sub("/", text))
+    return text
 
 
 def _as_one(joined: re.Match[str]) -> str:
-    parts = [part[1:-1] for part in re.findall(_PART, joined[1])]
-    # One that begins anew is joined in one language and counts alone in another.
-    return joined[0] if any(part[0] in "/~" for part in parts[1:]) else f'"{"/".join(parts)}"'
+    first, *others = (part[1:-1] for part in re.findall(_PART, joined[1] or joined[2]))
+    # One that begins anew is joined in one language and counts alone in another; an escape may be anything.
+    if any(part[0] in "/~" or "\\" in part for part in others):
+        return joined[0]
+    return f'{"" if joined[1] else "Path("}"{"/".join((first, *others))}"{"" if joined[1] else ")"}'
 
 
 def paths_in_code(text: str) -> Uses:
-    """What code does to which files, by its calls that take a name; else what looks like a path is read."""
+    """What code does to which files, by its calls that take a name; else what looks like a path is read.
+
+    INVARIANT: what is put together comes besides. Where a constant begins is not known for certain, and
+    nobody hides a path by texts around it that look like the beginning of another one."""
+    text = _SPELLED.sub("", text)
+    yield from _paths(text)
+    whole = _put_together(text)
+    if whole != text:
+        yield from _paths(_SPELLED.sub("", whole))
+
+
+def _paths(text: str) -> Uses:
     known: set[str] = set()
-    text = _spelled_out(text)
     for found in _CALL.finditer(text):
         name, word = found[1].lower(), found[2]
         if name in _DELETING:
