@@ -34,7 +34,8 @@ _STRING: Final = re.compile(
 _BETWEEN: Final = re.compile(r"\s*+,\s*+(\[?)\s*+")
 
 
-_QUOTED_COMMAND: Final = re.compile(r"`([^`]{1,4000})`|%x[{(\[|]([^})\]|]{1,4000})")
+_QUOTED_COMMAND: Final = re.compile(r"`(?=([^`]{1,4000})`)|%x[{(\[|]([^})\]|]{1,4000})")
+"""Which of two backticks opens is not known: one may stand in a text."""
 
 
 _AWK_PIPE: Final = re.compile(

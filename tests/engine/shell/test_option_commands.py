@@ -34,6 +34,7 @@ from engine.shell.reader import read
         "git submodule foreach 'rm -rf /'",
         "git submodule foreach --recursive bash -c 'rm -rf /'",
         "xvfb-run rm -rf /",
+        'ruby -e \'x = "`"; `rm -rf /`; y = "`"\'',
         "xvfb-run -a --server-args='-screen 0 1x1x8' rm -rf /",
         "make --eval='x:;rm -rf /' x",
         "make SHELL='rm -rf /' x",
