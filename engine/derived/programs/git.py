@@ -45,9 +45,10 @@ def git(command: Command) -> Uses:
         yield from each_of("reads", operands)
         if not any(each.name in ("stat", "check", "numstat", "summary") for each in arguments):
             yield "writes", folder or "."
-    elif verb in ("show", "cat-file") and (taken := [path for word in rest if (path := _of_commit(word))]):
-        yield from each_of("reads", [within(folder, path) for path in taken])
-    elif verb in ("add", "checkout", "diff", "show", "log", "blame"):
+    elif verb in ("add", "checkout", "diff", "show", "cat-file", "log", "blame"):
+        if verb in ("show", "cat-file"):
+            taken = filter(None, map(_of_commit, rest))
+            yield from each_of("reads", [within(folder, path) for path in taken])
         yield from each_of("names", [word for word in operands if looks_like_path(word)])
         if verb == "checkout":
             paths = rest[rest.index("--") + 1 :] if "--" in rest else [word for word in rest if word == "."]
