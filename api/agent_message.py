@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from engine.fields.visible import invisible
+from engine.fields.visible import one_line
 
 MOST_OF_A_REASON: Final = 400
 MOST_OF_A_NAME: Final = 80
@@ -137,11 +137,7 @@ def _template(status: str, reason: str, matched: str) -> tuple[str, str]:
 
 def _quoted(text: str, most: int) -> str:
     """A text of others as one: on one line, bounded, with no quotation mark and nothing invisible in it."""
-    shown = text[: 2 * most].replace('"', "'")
-    if not shown.isascii() or not shown.isprintable():
-        shown = "".join(each if each.isprintable() else " " for each in shown).translate(invisible())
-    if "  " in shown or shown != shown.strip():
-        shown = " ".join(shown.split())
+    shown = one_line(text[: 2 * most].replace('"', "'"))
     if len(text) > 2 * most and text[2 * most :].strip():
         shown += " …"
     return f'"{shown if len(shown) <= most else shown[: most - 1] + "…"}"'

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from engine.fields.visible import invisible
+from engine.fields.visible import one_line
 
 MOST_PARAGRAPHS: Final = 10
 MOST_NAME: Final = 80
@@ -47,8 +47,7 @@ class NoticeText:
 
 def harmless(text: str, most: int) -> str:
     """A value that an agent may have chosen, on one line, to be read by a person, who sees what was cut."""
-    shown = "".join(each if each.isprintable() else " " for each in text[: 4 * most])
-    line = " ".join(shown.translate(invisible()).split())
+    line = one_line(text[: 4 * most])
     if text[4 * most :].strip():
         line += " …"
     line = _KEY_LIKE.sub(_shortened, line)

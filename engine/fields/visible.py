@@ -56,6 +56,13 @@ def visible(text: str) -> str:
     return text if text.isascii() else text.translate(_lookalikes())
 
 
+def one_line(text: str) -> str:
+    """A text on one line, without what cannot be seen, to be read by a person or a model."""
+    if not text.isascii() or not text.isprintable():
+        text = "".join(each if each.isprintable() else " " for each in text).translate(invisible())
+    return " ".join(text.split())
+
+
 @cache
 def _controls() -> Mapping[int, None]:
     return dict.fromkeys(code for code in (*range(32), 127) if chr(code) not in "\t\n\r")
