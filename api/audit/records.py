@@ -260,11 +260,11 @@ def _along(
     statement = f"SELECT {column} {of_chain} AND sequence = ?"
     near = f" AND chain = {FIRST_CHAIN} AND sequence BETWEEN ? AND ?"
 
-    def first(begin: int, end: int, bound: str) -> int:
+    def first(start: int, end: int, bound: str) -> int:
         def reached(sequence: int) -> bool:
             return any(str(found) >= bound for (found,) in rows(statement, organisation_id, sequence))
 
-        return begin + bisect_left(range(begin, end + 1), True, key=reached)
+        return start + bisect_left(range(start, end + 1), True, key=reached)
 
     ((newest,),) = rows(f"SELECT MAX(sequence) {of_chain}", organisation_id)
     found = first(1, newest or 0, begin)

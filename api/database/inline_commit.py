@@ -50,6 +50,11 @@ class Entry(msgspec.Struct):
     size: int = 0
 
 
+def cost_of_event(before: float, seconds: float, count: int, window: int) -> float:
+    """A moving average over some `window` events, once so many more took so many seconds of the processor."""
+    return before + (seconds - count * before) / max(window, count)
+
+
 class WriterThread(Protocol):
     """What the loop asks of the writer (`writer.py`)."""
 
@@ -176,7 +181,7 @@ class Arrivals:
         begun, computed = perf_counter(), thread_time()
         written = self._writer.commit_at_once(group)
         took, computed = perf_counter() - begun, thread_time() - computed
-        self.cost += (computed - len(group) * self.cost) / max(MOST_OF_A_KEY, len(group))
+        self.cost = cost_of_event(self.cost, computed, len(group), MOST_OF_A_KEY)
         self._disk += (took - computed - self._disk) / 8
         if took > SLOW or self._disk > SLOW_DISK:
             self._not_before = begun + took / SHARE

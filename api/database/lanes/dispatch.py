@@ -29,7 +29,7 @@ from psycopg import Error
 from api.database.connection import Database
 from api.database.errors import Conflict, DatabaseUnavailable, NeedsAnswer
 from api.database.hand_over import Ingest
-from api.database.inline_commit import Entry
+from api.database.inline_commit import Entry, cost_of_event
 from api.database.lanes.deadlines import Deadlines
 from api.database.lanes.guards import LIMIT
 from api.database.lanes.lease import LANE
@@ -183,8 +183,7 @@ class Lanes:
             elif usual:
                 begun = thread_time()
                 self._take(self._off(usual))
-                took = thread_time() - begun
-                self.cost += (took - len(usual) * self.cost) / max(MOST_OF_A_KEY, len(usual))
+                self.cost = cost_of_event(self.cost, thread_time() - begun, len(usual), MOST_OF_A_KEY)
             else:
                 break
 

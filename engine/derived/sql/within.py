@@ -97,8 +97,9 @@ _IGNORING: Final = re.compile(
 )
 """... how MySQL and MariaDB go about it; ..."""
 _DELETED_FROM: Final = re.compile(r"\bdelete\s[^;()']{1,300}?\sfrom\b", re.IGNORECASE)
+"""... `DELETE t.*, u.* FROM`, as Access and MySQL have it, ..."""
 _ALL_OF: Final = re.compile(r"\.\*(?=[\s,])")
-"""... `DELETE t.*, u.* FROM`, as Access and MySQL have it; ..."""
+"""... of which only the names are read; ..."""
 _REPLACED: Final = re.compile(
     r"\bcreate\s+or\s+replace\s+(?:transient\s+)?(database|schema)\s+([\w.`\"]{1,256})", re.IGNORECASE
 )
