@@ -221,10 +221,9 @@ def test_a_service_of_one_process_whose_metrics_find_no_room_counts_by_itself(tm
         "from api import metrics\n"
         "metrics.requested('GET', '/health', 200)\n"
     )
-    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
     needed = metrics.FILE_BYTES["counter"]
     for most, made in ((needed // 2, {}), (needed, metrics.FILE_BYTES)):
-        subprocess.run([sys.executable, "-c", asked, str(most)], env=environment, check=True)
+        sharing(tmp_path, "-c", asked, str(most))
         assert sizes(tmp_path) == made
         assert all(each.stat().st_blocks * 512 >= each.stat().st_size for each in tmp_path.iterdir())
 
@@ -243,9 +242,15 @@ def test_the_files_of_metrics_never_grow(tmp_path: Path) -> None:
         "for number in range(2 * metrics.MOST_POLICIES):\n"
         "    metrics.recorded([], [], [(f'{number:063}', f'{number:0250}', 'awaiting_approval')])\n"
     )
-    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
-    subprocess.run([sys.executable, "-c", asked], env=environment, check=True)
+    sharing(tmp_path, "-c", asked)
     assert sizes(tmp_path) == metrics.FILE_BYTES
+
+
+def sharing(shared: Path, *words: str) -> bytes:
+    """What a process of Python says that counts in a shared folder, and ends well."""
+    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(shared)}
+    done = subprocess.run([sys.executable, *words], env=environment, stdout=subprocess.PIPE, check=True)
+    return done.stdout
 
 
 def sizes(shared: Path) -> dict[str, int]:
@@ -255,9 +260,7 @@ def sizes(shared: Path) -> dict[str, int]:
 
 def test_a_command_counts_for_nobody(tmp_path: Path) -> None:
     """Its files would stay, and as those of root the service could not read them."""
-    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
-    command = [sys.executable, "-m", "api.cli", "openapi"]
-    assert subprocess.run(command, env=environment, capture_output=True, check=True).stdout
+    assert sharing(tmp_path, "-m", "api.cli", "openapi")
     assert list(tmp_path.iterdir()) == []
 
 
