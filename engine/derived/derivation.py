@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import Final, Generic, TypeVar
 
 from engine.derived.amount import amount_of
-from engine.derived.commands import Command, commands_of, commands_there
+from engine.derived.commands.commands import Command, commands_of, commands_there
+from engine.derived.commands.shell_commands import shell_reading
 from engine.derived.files import RUNNING, Files, files_of, written_texts
 from engine.derived.hosts import Places, places_of
 from engine.derived.payload import DistinctTexts, Leaf, leaves, unwrapped
@@ -28,7 +29,6 @@ from engine.derived.provenance import (
     with_recipients,
 )
 from engine.derived.recipients import domains_of, recipients_of
-from engine.derived.shell_commands import shell_reading
 from engine.derived.sql.statements import statements_of
 from engine.derived.sql.texts import sql_texts
 from engine.derived.text import readable_texts

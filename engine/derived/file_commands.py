@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from itertools import pairwise, takewhile
 from typing import Final
 
-from engine.derived.commands import Command, commands_of, started_by
+from engine.derived.commands.commands import Command, commands_of, started_by
 from engine.derived.programs.archives import packed, tar, unpacked, zip_
 from engine.derived.programs.git import git
 from engine.derived.programs.operands import SCHEME, each_of, looks_like_path, marked

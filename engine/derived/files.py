@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from engine.derived.commands import Command
+from engine.derived.commands.commands import Command
 from engine.derived.file_commands import uses_of
 from engine.derived.path_text import FILE_URL, LONGEST, file_address, paths_of, within
 from engine.derived.payload import DistinctTexts, Leaf

@@ -14,7 +14,7 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import Final
 from urllib.parse import unquote
 
-from engine.derived.commands import Command
+from engine.derived.commands.commands import Command
 from engine.derived.payload import DistinctTexts, Leaf
 from engine.derived.programs.fetching import configured, fetched
 from engine.derived.recipients import LONGEST_DOMAIN, domain_of

@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from engine.derived.amount import names_amount
+from engine.derived.commands.shell_commands import ARGUMENTS, PROSE, shell_commands
 from engine.derived.derivation import Derivation
 from engine.derived.evaluated import asked_as
 from engine.derived.provenance import TargetArgument
-from engine.derived.shell_commands import ARGUMENTS, PROSE, shell_commands
 from engine.derived.tools import Tools, of_tool
 from engine.fields.computed import DERIVED, UNREADABLE
 from engine.fields.scalars import number_of, shorten, text_of

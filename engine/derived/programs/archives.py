@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from engine.derived.commands import Command
+from engine.derived.commands.commands import Command
 from engine.derived.path_text import within
 from engine.derived.programs.operands import each_of, marked
 from engine.shell.files.file_calls import Uses

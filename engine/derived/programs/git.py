@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from engine.derived.commands import Command
+from engine.derived.commands.commands import Command
 from engine.derived.path_text import within
 from engine.derived.programs.operands import each_of, looks_like_path, marked
 from engine.shell.files.file_calls import Uses

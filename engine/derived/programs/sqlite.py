@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from engine.derived.commands import Command
+from engine.derived.commands.commands import Command
 from engine.derived.programs.operands import each_of, marked
 from engine.shell.files.file_calls import Uses
 from engine.shell.options import given, operands_of

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from engine.derived.commands import Command
+from engine.derived.commands.commands import Command
 from engine.derived.payload import Leaf
 from engine.derived.tools import UNDECLARED
 from engine.fields.words import word_set

@@ -12,8 +12,8 @@ import pytest
 from engine.conditions.compiled import compile_condition
 from engine.conditions.operators import OPERATORS
 from engine.derived import derivation
+from engine.derived.commands.shell_commands import shell_commands, shell_reading
 from engine.derived.facts import Facts
-from engine.derived.shell_commands import shell_commands, shell_reading
 from engine.documents.policy import policy_from_json
 from engine.errors import ConditionError
 from engine.fields.computed import MEMBERS

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.derived.shell_commands import shell_commands
+from engine.derived.commands.shell_commands import shell_commands
 from engine.matching.ruleset import Ruleset
 from engine.model import Condition, Policy, ToolCall
 from engine.shell.reader import UNREADABLE

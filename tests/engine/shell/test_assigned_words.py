@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.derived.commands import commands_of
+from engine.derived.commands.commands import commands_of
 from engine.shell.reader import UNREADABLE, read, reading
 from tests.engine.shell.test_reader import STUBS, in_ansi, in_double, in_single, really_run, stubs
 from tests.harness.effort import LONG

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from engine.derived import commands
+from engine.derived.commands import commands
 from engine.shell.entries import SPARE_SIZE
 from engine.shell.reader import UNREADABLE, read, reading
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
-from engine.derived.commands import commands_of
+from engine.derived.commands.commands import commands_of
 from engine.shell.entries import SPARE_SIZE
 from engine.shell.expansion import quote, render
 from engine.shell.reader import UNREADABLE, read, reading

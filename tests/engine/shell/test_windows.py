@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.derived.shell_commands import shell_commands
+from engine.derived.commands.shell_commands import shell_commands
 from engine.fields.computed import UNREADABLE
 from engine.shell.reader import read, reading
 

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, product
 from typing import Final
 
+from engine.derived.commands.environment import ENVIRONMENTS, Environment, refers
 from engine.derived.payload import unwrapped
 from engine.fields.computed import UNREADABLE
 from engine.fields.json_text import Readings, Unread, opened
@@ -49,15 +50,6 @@ _PROGRAM_NAMES: Final = (
 )
 _PROGRAMS: Final = frozenset(_PROGRAM_NAMES.split())
 ARGUMENTS: Final = word_set("args arguments argv params parameters")
-_ENVIRONMENTS: Final = frozenset(
-    f"{first}{between}{last}".rstrip("_")
-    for first in ("env", "environment")
-    for between in ("", "_")
-    for last in ("", "s", "vars", "variables")
-)
-"""Keys of the variables that a command finds."""
-_REFERENCE: Final = re.compile(r"\$[{!#]{0,3}([A-Za-z_][A-Za-z0-9_]{0,255})")
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
 _SCRIPT_LISTS: Final = frozenset(["commands", "cmds", "scripts", "lines"])
 """Keys of a list of scripts; a list within it is one command, word by word."""
 _SHELL_TEXTS: Final = word_set("command cmd cmdline commands shell bash")
@@ -176,7 +168,7 @@ class _Payload:
         members = [(str(name).casefold(), member) for name, member in value.items()]
         names = {name for name, _ in members}
         paired = not (names.isdisjoint(_PROGRAMS) or names.isdisjoint(ARGUMENTS))
-        if self._refers and not names.isdisjoint(_ENVIRONMENTS):
+        if self._refers and not names.isdisjoint(ENVIRONMENTS):
             self._surrounded(members, paired)
         joined: frozenset[str] = frozenset()
         if paired:
@@ -186,48 +178,26 @@ class _Payload:
 
     @cached_property
     def _refers(self) -> bool:
-        """Whether a variable may be named anywhere, also in what is JSON in a text."""
-        stack = [self._payload]
-        while stack:
-            each = stack.pop()
-            if isinstance(each, str):
-                if "$" in each or "\\u" in each:
-                    return True
-            elif isinstance(each, (dict, list)):
-                stack.extend(each.values() if isinstance(each, dict) else each)
-        return False
+        return refers(self._payload)
 
     def _surrounded(self, members: Sequence[tuple[str, Json]], paired: bool) -> None:
-        """The commands beside an environment, with the variables that they find there."""
-        variables = {
-            name: text_of(value)
-            for key, member in members
-            if key in _ENVIRONMENTS
-            for name, value in _variables(opened(member) if isinstance(member, str) else member)
-        }
-        if not variables:
+        """The commands beside variables, with those that they find there."""
+        environment = Environment(members)
+        if not environment:
             return
         alone: list[str | list[str]] = [
             member
             for name, member in members
-            if isinstance(member, str) and name not in PROSE and name not in _ENVIRONMENTS
+            if isinstance(member, str) and name not in PROSE and name not in ENVIRONMENTS
         ]
         alone += self._named(members, _WORDS, True)
         named = [self._named(members, names, True) for names in (_PROGRAMS, ARGUMENTS)] if paired else [[]]
-        pairs = product(*named)
-        held = {name for value in variables.values() for name in _REFERENCE.findall(value)} & variables.keys()
-        for command in chain(product(alone), pairs):
+        for command in chain(product(alone), product(*named)):
             text = " ".join(each if isinstance(each, str) else shlex.join(each) for each in command)
-            asked = held.union(_REFERENCE.findall(text)) if "$" in text else ()
-            given = [
-                f"export {name}={shlex.quote(variables[name])}\n"
-                for name in sorted(asked)
-                if name in variables
-            ]
-            if given:
-                self.surrounded.append("".join([*given, text]))
+            if given := environment.set_for(text):
+                self.surrounded.append(given + text)
             if given or len(command) > 1:
-                self.room -= sum(map(len, given)) + len(text)
+                self.room -= len(given) + len(text)
             if self.room < 0:
                 return
 
@@ -321,26 +291,6 @@ def _named_after(tool_name: Json) -> str | None:
     words = words_of(_OWNER.split(tool_name)[-1]).split()
     programs = _NAMED | _SHELLS
     return next((word for word in words if word in programs), None) if _CALLED.issuperset(words) else None
-
-
-def _variables(environment: Json) -> Iterator[tuple[str, Json]]:
-    """Of `{"X": 1}`, `["X=1"]` and `[{"name": "X", "value": 1}]`."""
-    found: list[tuple[Json, Json]] = []
-    if isinstance(environment, dict):
-        found += environment.items()
-    for each in environment if isinstance(environment, list) else ():
-        if isinstance(each, str):
-            name, _, text = each.partition("=")
-            found.append((name, text))
-        elif isinstance(each, dict):
-            found.append((each.get("name", each.get("key")), each.get("value")))
-    for name, value in found:
-        if (
-            isinstance(name, str)
-            and _NAME.fullmatch(name)
-            and not isinstance(value, (dict, list, type(None)))
-        ):
-            yield name, value
 
 
 def _first(given: str | list[str]) -> str:
