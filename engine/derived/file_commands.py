@@ -79,7 +79,7 @@ _STREAMS: Final = word_set("- /dev/null /dev/stdin /dev/stdout /dev/stderr /dev/
 
 def uses_of(command: Command) -> Uses:
     """What the command does to which words, in order; a word may be there more than once."""
-    name = command.program.lower()
+    name = command.program
     for operator, target in command.redirections:
         if (
             target not in _STREAMS
@@ -311,7 +311,7 @@ def _dd(command: Command) -> Uses:
 
 def _fetched(command: Command) -> Uses:
     """The files that `curl` and `wget` read and write: those of options, of `file:` URLs, of `@file`."""
-    items = list(given(command.program.lower(), command.words))
+    items = list(given(command.program, command.words))
     yield from marked(items)
     for word in operands_of(items):
         if word.lower().startswith("file:"):

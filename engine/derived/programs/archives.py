@@ -62,7 +62,7 @@ def _dashed(words: Sequence[str]) -> Iterator[str]:
 
 def zip_(command: Command) -> Uses:
     """The first operand is the archive, which is called `.zip` if it has no other end."""
-    items = list(given(command.program.lower(), command.words))
+    items = list(given(command.program, command.words))
     archive, *words = [word for word in operands_of(items) if word not in ("a", "u")] or [""]
     if values_of(items, "delete"):
         words = []
@@ -77,9 +77,9 @@ def zip_(command: Command) -> Uses:
 
 def unpacked(command: Command) -> Uses:
     """Of unzip, and of 7z, whose first word says what it does."""
-    items = list(given(command.program.lower(), command.words))
+    items = list(given(command.program, command.words))
     operands = operands_of(items)
-    if command.program.lower() != "unzip":
+    if command.program != "unzip":
         if operands[:1] not in (["x"], ["e"]):
             yield from zip_(command)
             return
@@ -92,7 +92,7 @@ def unpacked(command: Command) -> Uses:
 
 def packed(command: Command) -> Uses:
     """Of gzip and its like, which put one file in the place of another: both count as written."""
-    name = command.program.lower()
+    name = command.program
     items = list(given(name, command.words))
     names = {each.name for each in items}
     files = operands_of(items)

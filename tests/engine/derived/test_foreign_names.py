@@ -8,8 +8,9 @@ from typing import Any
 import idna
 import pytest
 
-from engine.derived import hosts, recipients
+from engine.derived import recipients
 from engine.derived.derivation import Derivation
+from engine.derived.places import hosts
 from engine.derived.tools import Tools
 from engine.model import ToolDeclaration, ToolSet
 

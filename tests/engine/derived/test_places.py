@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from engine.derived.hosts import host_of
+from engine.derived.places.hosts import host_of
 from tests.engine.derived.declared import is_partial, shown
 
 COMMANDS: list[tuple[str, list[str]]] = [
