@@ -15,7 +15,9 @@ from typing import Final, Generic, TypeVar
 from engine.derived.amount import amount_of
 from engine.derived.commands.commands import Command, commands_of, commands_there
 from engine.derived.commands.shell_commands import shell_reading
-from engine.derived.files import RUNNING, Files, files_of, written_texts
+from engine.derived.files.calls import RUNNING, files_of
+from engine.derived.files.files import Files
+from engine.derived.files.written import written_texts
 from engine.derived.payload import DistinctTexts, Leaf, leaves, unwrapped
 from engine.derived.places.calls import places_of
 from engine.derived.places.places import Places

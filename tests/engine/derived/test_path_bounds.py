@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from engine.derived import files
 from engine.derived.derivation import Derivation
-from engine.derived.files import MOST_READ
+from engine.derived.files import files
+from engine.derived.files.files import MOST_READ
 from engine.derived.tools import NO_TOOLS
 from engine.fields.computed import UNREADABLE
 from engine.model import ToolCall

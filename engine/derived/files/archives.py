@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from engine.derived.commands.commands import Command
-from engine.derived.path_text import within
-from engine.derived.programs.operands import each_of, marked
+from engine.derived.files.operands import each_of, marked
+from engine.derived.files.path_text import within
 from engine.shell.files.file_calls import Uses
 from engine.shell.files.script_files import ANY
 from engine.shell.options import given, has_mark, operands_of, values_of

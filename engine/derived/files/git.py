@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from engine.derived.commands.commands import Command
-from engine.derived.path_text import within
-from engine.derived.programs.operands import each_of, looks_like_path, marked
+from engine.derived.files.operands import each_of, looks_like_path, marked
+from engine.derived.files.path_text import within
 from engine.shell.files.file_calls import Uses
 from engine.shell.options import Given, given, operands_of, values_of
 

@@ -13,10 +13,10 @@ from itertools import pairwise, takewhile
 from typing import Final
 
 from engine.derived.commands.commands import Command, commands_of, started_by
-from engine.derived.programs.archives import packed, tar, unpacked, zip_
-from engine.derived.programs.git import git
-from engine.derived.programs.operands import SCHEME, each_of, looks_like_path, marked
-from engine.derived.programs.sqlite import sqlite
+from engine.derived.files.archives import packed, tar, unpacked, zip_
+from engine.derived.files.git import git
+from engine.derived.files.operands import SCHEME, each_of, looks_like_path, marked
+from engine.derived.files.sqlite import sqlite
 from engine.fields.words import word_set
 from engine.shell.files.file_calls import Use, Uses, paths_in_code
 from engine.shell.files.find_expression import SOME, STARTING, acted_on, outside, started_with

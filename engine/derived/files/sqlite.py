@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from engine.derived.commands.commands import Command
-from engine.derived.programs.operands import each_of, marked
+from engine.derived.files.operands import each_of, marked
 from engine.shell.files.file_calls import Uses
 from engine.shell.options import given, operands_of
 
