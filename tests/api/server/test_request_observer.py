@@ -60,7 +60,10 @@ def test_what_is_no_traceparent_names_no_trace(parent: str) -> None:
     assert trace_id_of(parent) == ""
 
 
-async def test_requests_are_counted_by_route_and_status(tmp_path: Path) -> None:
+async def test_requests_are_counted_by_route_and_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "_counted_requests", {})  # other tests may have filled it
     async with Service(tmp_path) as service:
         for who, method, path, route, status in [
             ("admin", "GET", "/v1/runs/run-9", "/v1/runs/:id", 404),
