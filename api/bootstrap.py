@@ -28,6 +28,7 @@ from api.database.connection import COPY_PROGRESS, Database
 from api.database.lacking import tables_of
 from api.database.lanes.room import too_little
 from api.database.postgres import Postgres
+from api.database.sqlite.in_place import write_in_place
 from api.database.sqlite.network import in_use_elsewhere, network_file_system
 from api.database.sqlite.other_name import also_named
 from api.database.transaction import Transaction
@@ -71,6 +72,7 @@ def prepare(
     """
     _need_folder_of_database(settings)
     make_data_folder(settings.data_dir)
+    write_in_place(settings.data_dir)
     _refuse_lost_database(settings)
     if settings.jwt_secret or (settings.data_dir / SECRET_FILE).exists():
         signing_secret(settings)  # refused before anything is made

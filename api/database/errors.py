@@ -21,6 +21,8 @@ AT_LIMIT: Final = 64 * 2**10
 
 PROBE_BYTES: Final = 64 * 2**10
 """As much as a quota that is used up has no room for."""
+_HIDING: Final = ("cannot rollback", "no such savepoint")
+"""What is said of a roll-back where SQLite has rolled back by itself."""
 
 
 class DatabaseUnavailable(ArchiveUnavailable):
@@ -218,7 +220,7 @@ def sqlstate(error: BaseException) -> str:
 
 def _first_line(error: BaseException) -> str:
     # What SQLite has rolled back by itself cannot be rolled back again, which hides what was wrong at first.
-    while error.__context__ is not None and "cannot rollback" in str(error):
+    while error.__context__ is not None and any(each in str(error) for each in _HIDING):
         error = error.__context__
     # A failed start of a transaction does so, too.
     text = str(error) or str(error.__context__ or "") or type(error).__name__

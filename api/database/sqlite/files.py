@@ -141,6 +141,9 @@ class SqliteFile(peewee.SqliteDatabase):
                 # to that, see `wal_checkpoints.py`.
                 "wal_autocheckpoint": 2_000,
                 "journal_size_limit": 67_108_864,
+                # What undoes a part of a transaction grows beyond memory else, into a file in a folder for
+                # such files: where that has no room, the disk of the database looks full.
+                "temp_store": "memory",
             },
             isolation_level=None,
             factory=_Connection,
