@@ -54,6 +54,8 @@ HOST: Final = Host(
         },
         http=True,
         home="CLAUDE_CONFIG_DIR",
+        off=claude_shape.off,
+        off_in=(".claude/settings.json", ".claude/settings.local.json"),
         notes=("needs Claude Code 2.1.295 or newer: older ones do not know `onFailure`",),
     ),
 )

@@ -27,6 +27,11 @@ _NOT_BY_A_PERSON: Final = re.compile(
 """What the host itself puts into a prompt, such as the answer of an agent that ran in the background, or what
 was piped into it."""
 OUTPUTS: Final = ("tool_response", "tool_result", "error", "prompt")
+_OFF: Final = "disableAllHooks"
+
+
+def off(settings: Mapping[str, Any]) -> str:
+    return _OFF if settings.get(_OFF) is True else ""
 
 
 def read(said: Mapping[str, Any], lifecycle: frozenset[str]) -> Report:

@@ -102,6 +102,7 @@ HOST: Final = Host(
         version=1,
         http=True,
         home="COPILOT_HOME",
+        off=claude_shape.off,
         trust="start `copilot` in it once and trust it, or give `--trust-folder` beside `-p`",
         notes=("Copilot lets a call through when a hook is too late, whatever the hook says afterwards",),
     ),

@@ -43,6 +43,8 @@ LIFECYCLE: Final = frozenset(
 )
 
 
+NAME: Final = "governance"
+"""Of the hook, which a person may switch off by it."""
 _REFERENCED: Final = "\n--- Content from referenced files ---"
 """Behind it stands in a prompt what the files hold that a person names by `@`."""
 
@@ -71,6 +73,17 @@ def deny(event: str, text: str) -> dict[str, Any]:
     return {"decision": "deny", "reason": text}
 
 
+def off(settings: Mapping[str, Any]) -> str:
+    """As `/hooks disable` leaves it, or the switch of all hooks."""
+    config = settings.get("hooksConfig")
+    if not isinstance(config, Mapping):
+        return ""
+    if config.get("enabled") is False:
+        return "hooksConfig.enabled"
+    disabled = config.get("disabled")
+    return "hooksConfig.disabled" if isinstance(disabled, list) and NAME in disabled else ""
+
+
 HOST: Final = Host(
     name="gemini-cli",
     title="Gemini CLI",
@@ -91,12 +104,14 @@ HOST: Final = Host(
     entries=Entries(
         user=".gemini/settings.json",
         project=".gemini/settings.json",
-        decides={"BeforeTool": {"type": "command", "name": "governance"}},
+        decides={"BeforeTool": {"type": "command", "name": NAME}},
         reports={
-            "AfterTool": {"type": "command", "name": "governance"},
-            "BeforeAgent": {"type": "command", "name": "governance"},
+            "AfterTool": {"type": "command", "name": NAME},
+            "BeforeAgent": {"type": "command", "name": NAME},
         },
         timeout_unit=1_000,
+        off=off,
+        off_in=(".gemini/settings.json",),
         trust="start `gemini` in it once and trust it (`--skip-trust` alone leaves the hooks out)",
     ),
 )

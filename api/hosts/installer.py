@@ -95,6 +95,13 @@ def installed(file: Path) -> list[tuple[str, dict[str, Any]]]:
     return [] if text is None else [(event, entry) for event, entry, _ in _ours(_document(file, text))]
 
 
+def settings(file: Path) -> Mapping[str, Any]:
+    """What a settings file says. Raises InstallError."""
+    text = _read(file)
+    found = _document(file, text).root.value if text and text.strip() else {}
+    return found if isinstance(found, dict) else {}
+
+
 def with_hook(file: Path, wish: Wish) -> str:
     """The text of the settings with the hook in them. Raises InstallError."""
     entries = wish.host.entries

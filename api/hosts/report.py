@@ -77,6 +77,10 @@ class Entries(NamedTuple):
     notes: tuple[str, ...] = ()
     trust: str = ""
     """How a person tells the host to trust a folder, where it leaves out the settings of any other."""
+    off: Callable[[Mapping[str, Any]], str] | None = None
+    """The switch in settings by which the host asks no hook, or nothing."""
+    off_in: tuple[str, ...] = ()
+    """Files of a project where it counts, too, as in the user's, beside the one in which the entry stands."""
 
 
 class Host(NamedTuple):

@@ -7,6 +7,7 @@ host runs it, with a probe that must be denied.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shlex
@@ -212,8 +213,27 @@ def _installed(wanted: str | None, hooks: list[InstalledHook]) -> Iterator[Diagn
         )
 
 
+def _switched_off(hook: InstalledHook) -> str:
+    """Why the host asks no hook at all, or nothing: the probe cannot tell, since no host runs it."""
+    from api.hosts import installer
+
+    entries = hook.host.entries
+    if entries.off is None:
+        return ""
+    files = [hook.file, *(Path.cwd() / each for each in entries.off_in)]
+    if entries.off_in:
+        files.append(installer.settings_file(hook.host, None, os.environ))
+    for file in files:
+        with contextlib.suppress(installer.InstallError):
+            if switch := entries.off(installer.settings(file)):
+                return f"{file}: `{switch}` switches the hook off, so no call is asked about; mend it there"
+    return ""
+
+
 def _checked(hook: InstalledHook) -> Diagnosis:
     name, again = hook.host.name, f"run `governance hook install {hook.host.name}` again"
+    if why := _switched_off(hook):
+        return Diagnosis(BAD, name, why)
     for switch, value in next(iter(hook.host.entries.decides.values())).items():
         if switch != "type" and hook.entry.get(switch) != value:
             return Diagnosis(BAD, name, f"{hook.file}: `{switch}` must be `{json.dumps(value)}`; {again}")

@@ -204,3 +204,50 @@ def test_a_proxy_before_a_service_that_is_away_is_told_from_a_wrong_address(
     assert code == 1
     assert f"a proxy that does not reach the service ({status})" in rows["service"][1]
     assert rows["API key"] == ("BAD", f"not checked, since the service did not answer ({status})")
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "said"),
+    [
+        ("claude-code", "home/.claude/settings.json", {"disableAllHooks": True}),
+        ("claude-code", "project/.claude/settings.json", {"disableAllHooks": True}),
+        ("claude-code", "project/.claude/settings.local.json", {"disableAllHooks": True}),
+        ("gemini-cli", "home/.gemini/settings.json", {"hooksConfig": {"enabled": False}}),
+        ("gemini-cli", "home/.gemini/settings.json", {"hooksConfig": {"disabled": ["governance"]}}),
+        ("gemini-cli", "project/.gemini/settings.json", {"hooksConfig": {"enabled": False}}),
+        ("copilot", "home/.copilot/hooks/governance.json", {"disableAllHooks": True}),
+    ],
+)
+def test_a_host_whose_hooks_are_switched_off(
+    home: Path, capsys: Any, name: str, file: str, said: dict[str, Any]
+) -> None:
+    """Seen with Claude Code 2.1.332, Gemini CLI 0.61.0 and Copilot 1.0.102: what was to be blocked ran."""
+    assert cli.main(["hook", "install", name]) == 0
+    settings = home.parent / file
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    before = json.loads(settings.read_text()) if settings.exists() else {}
+    settings.write_text(json.dumps({**before, **said}))
+    code, rows = found(capsys, name)
+    verdict, text = rows[name]
+    assert (code, verdict) == (1, "BAD"), rows
+    assert text.startswith(f"{settings}: `{next(iter(said))}") and "no call is asked about" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "said"),
+    [
+        ("claude-code", "home/.claude/settings.json", '{"disableAllHooks": false}'),
+        ("claude-code", "project/.claude/settings.local.json", "no JSON"),
+        ("claude-code", "project/.claude/settings.local.json", ""),
+        ("gemini-cli", "project/.gemini/settings.json", '{"hooksConfig": {"disabled": ["other"]}}'),
+        ("gemini-cli", "project/.gemini/settings.json", '{"hooksConfig": []}'),
+    ],
+)
+def test_settings_that_switch_nothing_of_ours_off(
+    home: Path, capsys: Any, name: str, file: str, said: str
+) -> None:
+    settings = home.parent / file
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.write_text(said)
+    assert cli.main(["hook", "install", name]) == 0
+    assert found(capsys, name)[1][name][0] == "ok"
