@@ -28,10 +28,10 @@ from api.database.connection import COPY_PROGRESS, Database
 from api.database.lacking import tables_of
 from api.database.lanes.room import too_little
 from api.database.postgres import Postgres
-from api.database.sqlite.in_place import write_in_place
 from api.database.sqlite.network import in_use_elsewhere, network_file_system
 from api.database.sqlite.other_name import also_named
 from api.database.transaction import Transaction
+from api.in_place import write_in_place
 from api.settings import Settings, SettingsError
 from api.store import accounts, emails
 

@@ -34,6 +34,8 @@ from prometheus_client import (
     values,
 )
 
+from api.in_place import write_in_place
+
 T = TypeVar("T")
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -56,6 +58,7 @@ def _reserve() -> None:
     try:
         if current_process().name != "MainProcess":
             Path(folder).mkdir(parents=True, exist_ok=True)
+        write_in_place(Path(folder))
         for path, size in files.items():
             with path.open("ab") as file:
                 os.posix_fallocate(file.fileno(), 0, size)

@@ -27,6 +27,7 @@ ROOMS = (
     ("engine.live",),
     (
         "api.clock",
+        "api.in_place",
         "api.loops",
         "api.metrics",
         "api.setting_values",

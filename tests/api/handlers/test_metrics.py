@@ -229,6 +229,23 @@ def test_a_service_of_one_process_whose_metrics_find_no_room_counts_by_itself(tm
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there no room is reserved")
+def test_what_is_counted_is_written_in_place_on_btrfs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is reserved is of no use where a page that is written gets a new place: a full disk ended both
+    workers by SIGBUS."""
+    told: list[tuple[Path, list[Path]]] = []
+
+    def write_in_place(folder: Path) -> None:
+        told.append((folder, list(folder.iterdir())))
+
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    monkeypatch.setattr(metrics, "write_in_place", write_in_place)
+    metrics._reserve()
+    assert told == [(tmp_path, [])]  # only what is made after that is
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there no room is reserved")
 def test_the_files_of_metrics_never_grow(tmp_path: Path) -> None:
     """Where a mapped file has grown and the disk is full, to write there ends the process."""
     asked = (

@@ -1,7 +1,8 @@
 """Whether new files of a folder are written in place, on file systems that copy what is written (btrfs).
 
-SQLite maps the index of its log (`-shm`) into memory. To write there takes room of the disk where each page
-gets a place of its own, and where there is none the process is ended by SIGBUS, without a word.
+SQLite maps the index of its log (`-shm`) into memory, and so are the counts that processes share. To write
+there takes room of the disk where each page gets a new place, and where there is none the process is ended by
+SIGBUS, without a word.
 """
 
 from __future__ import annotations
