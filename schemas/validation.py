@@ -265,8 +265,10 @@ def _must(error: jsonschema.ValidationError, otherwise: str) -> str:
 
 def _seen(error: jsonschema.ValidationError) -> str:
     """What there is instead. A secret is not repeated: what is `writeOnly`, or `x-hidden`, where a secret may
-    stand by mistake."""
+    stand by mistake, and what stands in the place of a whole document: it may be the file of a key."""
     schema = _schema(error)
+    if isinstance(error.instance, str) and not error.absolute_path and error.validator_value == "object":
+        return "; it is text"
     hidden = schema.get("writeOnly") or schema.get("x-hidden")
     return "" if hidden else f"; it is {shown(error.instance)}"
 
