@@ -14,11 +14,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from api.ingestion.quotas import OverQuota, ProcessorTime
+from api.loops import call_on
 
 T = TypeVar("T")
 
@@ -43,8 +43,8 @@ class _Work:
     function: Callable[[], Any]
     size: int
     name: Hashable
-    futures: list[Future[Any]] = field(default_factory=list)
-    """Of those who wait for it."""
+    futures: list[asyncio.Future[Any]] = field(default_factory=list)
+    """Of those who wait for it, each on its loop."""
 
 
 class Turns:
@@ -70,7 +70,7 @@ class Turns:
     async def run(self, key_id: str, function: Callable[[], T], *, size: int = 0, name: Hashable = None) -> T:
         """The result of a function, called when it is the key's turn. Raises OverQuota when too much of the
         key waits. Work of one name that has not begun is done once for all who wait for it."""
-        future: Future[T] = Future()
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         with self._changed:
             self._start_thread()  # before anything waits for it
             waiting = self._waiting.setdefault(key_id, deque())
@@ -81,7 +81,10 @@ class Turns:
                 self._refuse_too_much(waiting, size)
                 waiting.append(_Work(function, size, name, [future]))
             self._changed.notify()
-        return await asyncio.wrap_future(future)
+        try:
+            return await future
+        finally:
+            del future, same  # see `_do`
 
     def _refuse_too_much(self, waiting: deque[_Work], size: int) -> None:
         bytes_waiting = sum(work.size for work in waiting) + size
@@ -155,27 +158,39 @@ class Turns:
             self._waiting.clear()
             self._changed.notify_all()
         for future in left:
-            future.cancel()
+            call_on(future.get_loop(), future.cancel)
         end = None if within is None else time.monotonic() + within
         for thread in self._threads:
             thread.join(None if end is None else max(0.0, end - time.monotonic()))
 
 
 def _do(work: _Work) -> None:
-    futures = [future for future in work.futures if future.set_running_or_notify_cancel()]
+    """INVARIANT: nothing of it stays once who waits has it. A result, an exception and the frames that it came
+    through know bodies of megabytes; if they knew who waits for them in turn, all of it would lie there until
+    the collector comes by, which counts objects and not bytes."""
+    futures = [future for future in work.futures if not future.cancelled()]
     if not futures:
         return  # whoever asked has gone
     _hurry(work, True)
     try:
         result = work.function()
     except BaseException as error:
-        for future in futures:
-            future.set_exception(error)
+        _tell(futures, asyncio.Future.set_exception, error)
     else:
-        for future in futures:
-            future.set_result(result)
+        _tell(futures, asyncio.Future.set_result, result)
     finally:
         _hurry(work, False)
+        del futures, work
+
+
+def _tell(futures: list[asyncio.Future[Any]], tell: Callable[[Any, Any], None], what: Any) -> None:
+    for future in futures:
+        call_on(future.get_loop(), _settle, future, tell, what)
+
+
+def _settle(future: asyncio.Future[Any], tell: Callable[[Any, Any], None], what: Any) -> None:
+    if not future.done():
+        tell(future, what)
 
 
 def _hurry(work: _Work, begins: bool) -> None:

@@ -39,6 +39,11 @@ log = logging.getLogger("governance")
 PROBLEM = "application/problem+json"
 SLASH: Final = "\udc2f"
 """Stands in the path for an encoded slash (`%2F`), which belongs to an id, until the parameters are read."""
+MOST_OF_QUERY: Final = 16_384
+"""Bytes of a query, and ..."""
+MOST_PARAMETERS: Final = 100
+"""... parameters in it, which are read on the event loop: 64 kB of them would take it as long as thousands of
+requests."""
 
 
 def path_of(scope: Scope) -> str:
@@ -120,8 +125,16 @@ async def note_refusal(
         await context.refusals.note(caller, refusal, f"{route.method} {route.path}")
 
 
+def is_long(query: bytes) -> bool:
+    """Whether nobody reads a query, since no route takes as much."""
+    return len(query) > MOST_OF_QUERY or query.count(b"&") >= MOST_PARAMETERS
+
+
 def parse_query(route: Route, request: Request) -> dict[str, Any]:
     """Declared parameters only, parsed and checked; defaults filled in."""
+    if is_long(request.scope["query_string"]):
+        most = f"at most {MOST_PARAMETERS} parameters and {MOST_OF_QUERY:,} bytes"
+        raise ApiError("validation_failed", f"the query is too long: it may have {most}")
     declared = {query.name: query for query in route.query}
     found: dict[str, Any] = {}
     errors: list[dict[str, str]] = []
@@ -277,7 +290,8 @@ def endpoint(route: Route, context: Context) -> Callable[[Request], Awaitable[Re
             if route.instead is None or caller is NOBODY:
                 return found
             known = as_api_error(error) or ApiError("internal_error", "a fault of the service")
-            other = route.instead(request.path_params, request.query_params, known)
+            asked = {} if is_long(request.scope["query_string"]) else request.query_params
+            other = route.instead(request.path_params, asked, known)
             return found if other is None else response_of(other, request_id)
         if request.method == "HEAD" and reply.stream is not None:
             # Nobody will read the stream, so it is not begun.

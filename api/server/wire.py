@@ -32,8 +32,9 @@ from api.store.login_limits import network
 
 MOST_HEAD: Final = 65_536
 """Bytes of one request that are no body, beside those that arrive together with its beginning."""
-CHUNK_OVERHEAD: Final = 8
-"""Bytes that may frame each byte of a body sent in the smallest chunks."""
+OF_A_FRAME: Final = 8
+"""Bytes of a chunk for each of those that frame it, beyond `MOST_HEAD`: smaller ones take the event loop as long
+each, so that a body of a megabyte in the smallest would keep it for more than a second."""
 PIECE: Final = 2_048
 """Bytes that are read together at most, which end with the second head in them: what is read of many requests
 is two or three, each of which takes two kilobytes and as long as thousands of bytes."""
@@ -238,8 +239,8 @@ class BoundedProtocol(HttpToolsProtocol):
             super().data_received(self._data)
         self._data = b""  # an idle connection keeps nothing of what it was sent
         if self._spent > MOST_HEAD and not self.transport.is_closing():
-            error = ApiError("invalid_request", f"a request may have at most {MOST_HEAD} bytes of headers")
-            self._cut_off(error)
+            most = f"at most {MOST_HEAD} bytes of headers and of what frames small chunks"
+            self._cut_off(ApiError("invalid_request", f"a request may have {most}"))
 
     def on_message_begin(self) -> None:
         self._spent, self._between = 0, False
@@ -252,7 +253,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.headers = []
 
     def on_body(self, body: bytes) -> None:
-        self._spent = max(self._spent - len(body) * (1 + CHUNK_OVERHEAD), -MOST_HEAD)
+        self._spent = max(self._spent - len(body) - len(body) // OF_A_FRAME, -MOST_HEAD)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
