@@ -158,16 +158,20 @@ class Turns:
             self._waiting.clear()
             self._changed.notify_all()
         for future in left:
-            call_on(future.get_loop(), future.cancel)
+            call_on(future.get_loop(), _cancel, future)
         end = None if within is None else time.monotonic() + within
         for thread in self._threads:
             thread.join(None if end is None else max(0.0, end - time.monotonic()))
 
 
+def _cancel(future: asyncio.Future[Any]) -> None:
+    future.cancel()
+
+
 def _do(work: _Work) -> None:
-    """INVARIANT: nothing of it stays once who waits has it. A result, an exception and the frames that it came
-    through know bodies of megabytes; if they knew who waits for them in turn, all of it would lie there until
-    the collector comes by, which counts objects and not bytes."""
+    """INVARIANT: nothing of it stays once who waits has it. A result, an exception and the frames that it
+    came through know bodies of megabytes; if they knew who waits for them in turn, all of it would lie there
+    until the collector comes by, which counts objects and not bytes."""
     futures = [future for future in work.futures if not future.cancelled()]
     if not futures:
         return  # whoever asked has gone

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
+
+import httptools
+
+_FRAMING = (b"content-length", b"transfer-encoding")
+
+
+def parser_behind(connection: Any, headers: Iterable[tuple[bytes, bytes]]) -> tuple[Any, bytes]:
+    """A parser for what comes behind the head with these headers, and what it must be fed first, once it is
+    the connection's."""
+    lines = [b"%b: %b\r\n" % header for header in headers if header[0] in _FRAMING]
+    parser = httptools.HttpRequestParser(BehindTheHead(connection))
+    parser.set_dangerous_leniencies(lenient_data_after_close=True)
+    return parser, b"POST / HTTP/1.1\r\n%b\r\n" % b"".join(lines)
 
 
 class BehindTheHead:

@@ -10,9 +10,9 @@ behind others of their connection are begun a few at a time.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Final, Protocol
+from typing import Final
 
 AT_ONCE: Final = 4
 """Requests of one holder that are begun in one round."""
@@ -23,26 +23,23 @@ BEGUN_TOGETHER: Final = 4
 Begin = Callable[[], None]
 
 
-class Connection(Protocol):
-    def begin_next(self) -> None:
-        """The request behind the one that was answered last."""
-
-
 class NextRequests:
-    """Connections of one server whose next request stood behind another one, which is answered now."""
+    """What connections of one server go on with, a few of them at a time: the next request, which stood
+    behind another one that is answered now; or more of what they hold."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._waiting: deque[Connection] = deque()
+        self._waiting: dict[Begin, None] = {}
 
-    def join(self, connection: Connection) -> None:
+    def join(self, begin: Begin) -> None:
         if not self._waiting:
             self._loop.call_soon(self._serve)
-        self._waiting.append(connection)
+        self._waiting[begin] = None  # once, where it stands
 
     def _serve(self) -> None:
         for _ in range(min(BEGUN_TOGETHER, len(self._waiting))):
-            self._loop.call_soon(self._waiting.popleft().begin_next)
+            self._loop.call_soon(begin := next(iter(self._waiting)))
+            del self._waiting[begin]
         if self._waiting:
             self._loop.call_soon(self._serve)
 

@@ -177,7 +177,8 @@ class EventProtocol(BoundedProtocol):
 
     def data_received(self, data: bytes) -> None:
         between = self._between
-        if between and self._head is not None and self.cycle.response_complete and not self.flow.write_paused:
+        ready = between and not self._held and not self.flow.write_paused
+        if ready and self._head is not None and self.cycle.response_complete:
             body = self._head.body(data)
             if body is not None:
                 self._known_head(self._head, body, data)

@@ -14,27 +14,25 @@ from __future__ import annotations
 
 import sys
 from asyncio import TimerHandle
-from secrets import token_hex
 from typing import Any, ClassVar, Final
 from weakref import WeakKeyDictionary
 
-import httptools
-import msgspec
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from api import metrics
 from api.http.problems import ApiError
-from api.server.after_upgrade import BehindTheHead
+from api.server.after_upgrade import parser_behind
 from api.server.beginnings import Beginnings, NextRequests, credential_of
 from api.server.crowd import FULL, RESERVED, greediest, takes_place, without_place
+from api.server.endpoint import last_words
+from api.server.small_chunks import TOGETHER, HeldFlow
 from api.store.login_limits import network
 
 MOST_HEAD: Final = 65_536
 """Bytes of one request that are no body, beside those that arrive together with its beginning."""
-OF_A_FRAME: Final = 8
-"""Bytes of a chunk for each of those that frame it, beyond `MOST_HEAD`: smaller ones take the event loop as long
-each, so that a body of a megabyte in the smallest would keep it for more than a second."""
+CHUNK_OVERHEAD: Final = 8
+"""Bytes that may frame each byte of a body sent in the smallest chunks."""
 PIECE: Final = 2_048
 """Bytes that are read together at most, which end with the second head in them: what is read of many requests
 is two or three, each of which takes two kilobytes and as long as thousands of bytes."""
@@ -50,6 +48,7 @@ class BoundedProtocol(HttpToolsProtocol):
     """One connection; see the module."""
 
     _lines: ClassVar[WeakKeyDictionary[ServerState, NextRequests]] = WeakKeyDictionary()
+    _readings: ClassVar[WeakKeyDictionary[ServerState, NextRequests]] = WeakKeyDictionary()
     _beginnings: ClassVar[WeakKeyDictionary[ServerState, Beginnings]] = WeakKeyDictionary()
 
     request_seconds: float = 60
@@ -78,6 +77,8 @@ class BoundedProtocol(HttpToolsProtocol):
     """When the client must have sent what is waited for; None while it waits for us."""
     _over = False
     """What the client still sends is of no interest."""
+    _chunks = 0
+    """Of a body that were read since it was the connection's turn."""
     _unsent = 0
     """Bytes that the client had not made room for when it was last looked at."""
     _look: TimerHandle | None = None
@@ -86,6 +87,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         crowded = len(self.connections) >= self.most_connections
         super().connection_made(transport)
+        self.flow = HeldFlow(transport, lambda: bool(self._held) and not self.pipeline)
         # INVARIANT: writing is paused exactly as long as there are bytes that the client has no room for.
         transport.set_write_buffer_limits(high=0)
         self._wait_for_client(self.request_seconds)
@@ -198,13 +200,15 @@ class BoundedProtocol(HttpToolsProtocol):
             self._read(data)
 
     def _read(self, data: bytes) -> None:
-        """In pieces, until a request waits for its turn."""
-        start = 0
+        """In pieces, until a request waits for its turn, or small chunks do."""
+        start = self._chunks = 0
         while start < len(data):
             if self._over or self.transport.is_closing():
                 return
-            if self.pipeline:
+            if self.pipeline or self._chunks > TOGETHER:
                 self._hold(data[start:])
+                if not self.pipeline:
+                    self._line(self._readings).join(self._read_on)
                 return
             end = start + PIECE
             first = data.find(HEAD_END, start, end)
@@ -226,6 +230,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self._hold(held)
         elif held:
             self._read(held)
+        if not self.pipeline and not self.transport.is_closing():
+            self.flow.resume_reading()
         if self._ended and not self._held and not self.eof_received():
             self.transport.close()
 
@@ -239,8 +245,8 @@ class BoundedProtocol(HttpToolsProtocol):
             super().data_received(self._data)
         self._data = b""  # an idle connection keeps nothing of what it was sent
         if self._spent > MOST_HEAD and not self.transport.is_closing():
-            most = f"at most {MOST_HEAD} bytes of headers and of what frames small chunks"
-            self._cut_off(ApiError("invalid_request", f"a request may have {most}"))
+            error = ApiError("invalid_request", f"a request may have at most {MOST_HEAD} bytes of headers")
+            self._cut_off(error)
 
     def on_message_begin(self) -> None:
         self._spent, self._between = 0, False
@@ -253,7 +259,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self.headers = []
 
     def on_body(self, body: bytes) -> None:
-        self._spent = max(self._spent - len(body) - len(body) // OF_A_FRAME, -MOST_HEAD)
+        self._chunks += 1
+        self._spent = max(self._spent - len(body) * (1 + CHUNK_OVERHEAD), -MOST_HEAD)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -308,10 +315,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         self._running = None
         if self.pipeline:
-            line = self._lines.get(self.server_state)
-            if line is None:
-                line = self._lines[self.server_state] = NextRequests(self.loop)
-            line.join(self)
+            self._line(self._lines).join(self.begin_next)
             return
         self.server_state.total_requests += 1
         self.cycle.body = bytearray()  # nobody reads any more what came of it
@@ -319,6 +323,11 @@ class BoundedProtocol(HttpToolsProtocol):
             self.flow.resume_reading()
         if self._between:
             self._wait_for_client(self.timeout_keep_alive)
+
+    def _line(self, lines: WeakKeyDictionary[ServerState, NextRequests]) -> NextRequests:
+        if (line := lines.get(self.server_state)) is None:
+            line = lines[self.server_state] = NextRequests(self.loop)
+        return line
 
     def begin_next(self) -> None:
         """The request behind the one that was answered last."""
@@ -368,12 +377,8 @@ class BoundedProtocol(HttpToolsProtocol):
         """The parser has stopped behind the head of a request that offers an upgrade: a new one goes on."""
         stopped = sys.exception() if sys.version_info >= (3, 12) else sys.exc_info()[1]
         self._rest = self._data[int(stopped.args[0]) :] if stopped is not None else b""
-        framing = (b"content-length", b"transfer-encoding")
-        lines = [b"%b: %b\r\n" % header for header in self.scope["headers"] if header[0] in framing]
-        callbacks = BehindTheHead(self)
-        self.parser = httptools.HttpRequestParser(callbacks)
-        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        self.parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % b"".join(lines))
+        self.parser, head = parser_behind(self, self.scope["headers"])
+        self.parser.feed_data(head)
 
     def send_400_response(self, msg: str) -> None:
         self._cut_off(ApiError("invalid_request", "this is no HTTP request that can be read"))
@@ -388,12 +393,7 @@ class BoundedProtocol(HttpToolsProtocol):
         own = cycle is not None and cycle.more_body and not cycle.response_started and not self.pipeline
         if cycle is None or own or (cycle.response_complete and not cycle.more_body):
             metrics.requested("", "", error.status)
-            content = msgspec.json.encode(error.body(f"req_{token_hex(16)}"))
-            self.transport.write(
-                b"%bcontent-type: application/problem+json\r\n"
-                b"content-length: %d\r\ncache-control: no-store\r\nx-content-type-options: nosniff\r\n"
-                b"connection: close\r\n\r\n%b" % (STATUS_LINE[error.status], len(content), content)
-            )
+            self.transport.write(last_words(error))
         if own:
             cycle.disconnected = True
             cycle.message_event.set()

@@ -1,0 +1,29 @@
+"""Bodies in very small chunks: the connections take turns at them.
+
+Each chunk takes the event loop a microsecond or two, however little stands in it, and a hundred thousand come
+at once. So some of them are read together, and the rest is held until it is the connection's turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from uvicorn.protocols.http.flow_control import FlowControl
+
+TOGETHER: Final = 512
+"""Chunks of one connection."""
+
+
+class HeldFlow(FlowControl):
+    """INVARIANT: while a connection `holds` chunks that have come, nothing more is taken from its client,
+    though whoever reads the body asks for more of it."""
+
+    def __init__(self, transport: asyncio.Transport, holds: Callable[[], bool]) -> None:
+        super().__init__(transport)
+        self._holds = holds
+
+    def resume_reading(self) -> None:
+        if not self._holds():
+            super().resume_reading()
