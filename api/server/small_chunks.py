@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 
 TOGETHER: Final = 512
 """Chunks of one connection."""
@@ -27,3 +27,8 @@ class HeldFlow(FlowControl):
     def resume_reading(self) -> None:
         if not self._holds():
             super().resume_reading()
+
+
+def is_full(body: bytes | bytearray) -> bool:
+    """Whether more of a body lies here than is taken in before somebody reads it."""
+    return len(body) > HIGH_WATER_LIMIT

@@ -26,7 +26,7 @@ from api.server.after_upgrade import parser_behind
 from api.server.beginnings import Beginnings, NextRequests, credential_of
 from api.server.crowd import FULL, RESERVED, greediest, takes_place, without_place
 from api.server.endpoint import last_words
-from api.server.small_chunks import TOGETHER, HeldFlow
+from api.server.small_chunks import TOGETHER, HeldFlow, is_full
 from api.store.login_limits import network
 
 MOST_HEAD: Final = 65_536
@@ -230,7 +230,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._hold(held)
         elif held:
             self._read(held)
-        if not self.pipeline and not self.transport.is_closing():
+        if not (self.pipeline or self.transport.is_closing() or is_full(self.cycle.body)):
             self.flow.resume_reading()
         if self._ended and not self._held and not self.eof_received():
             self.transport.close()

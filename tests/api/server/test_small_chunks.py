@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
 from api.server.beginnings import BEGUN_TOGETHER
 from api.server.small_chunks import TOGETHER
@@ -68,6 +69,20 @@ async def test_nothing_more_is_taken_while_chunks_are_held() -> None:
         await asyncio.sleep(0)
         assert connection.protocol._held and connection.wire.paused
     await until_answered(connection, b"x" * 20_000)
+
+
+async def test_a_body_that_nobody_reads_is_not_taken_in_further() -> None:
+    async def waits(scope: Any, receive: Any, send: Any) -> None:
+        await asyncio.Event().wait()
+
+    connection = Connection(Service(), app=waits, state={})
+    size = 2 * HIGH_WATER_LIMIT
+    connection.protocol.data_received(in_chunks(b"x" * size)[:-5])
+    while connection.protocol._held:
+        await asyncio.sleep(0)
+    for _ in range(10):
+        await asyncio.sleep(0)
+        assert connection.wire.paused and len(connection.protocol.cycle.body) == size
 
 
 async def test_connections_take_turns_and_who_sends_little_waits_for_none() -> None:
