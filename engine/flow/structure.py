@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -22,8 +22,12 @@ LONGEST_YAML: Final = 2**16
 DEEPEST: Final = 64
 MOST_LEAVES: Final = 10_000
 MOST_EVENTS: Final = 2 * MOST_LEAVES
-"""Of the parser of YAML, each of which takes long; a text with more is taken for none."""
+"""Of the parser of YAML, each of which takes long, for all texts of an output together; a text for which
+there is no room is taken for none."""
+OF_A_BEGINNING: Final = 10
+"""So many of them a text counts as that is begun, whatever it is."""
 
+_BEFORE: Final = "\ufeff \t\r\n"
 _UNSEEN_IN_YAML: Final = re.compile(r"(?:^|\s)#|^%", re.MULTILINE)
 """A comment or a directive, or what may be one."""
 
@@ -47,7 +51,7 @@ class OutputParts(NamedTuple):
 
 def parts(output: Json) -> OutputParts:
     """Never raises."""
-    value = _parsed(output) if isinstance(output, str) else _with_blocks(output)
+    value = _parsed([output])[0] if isinstance(output, str) else _with_blocks(output)
     is_text = value is not output or isinstance(output, str)
     scalars: list[Leaf] = []
     names: list[Leaf] = []
@@ -78,33 +82,48 @@ def _with_blocks(output: Json) -> Json:
     blocks = output.get("content") if isinstance(output, dict) else output
     if not isinstance(blocks, list) or not any(map(_is_text_block, blocks)):
         return output
-    opened = [_opened(each) if _is_text_block(each) else each for each in blocks]
+    held = iter(_parsed([str(each["text"]) for each in blocks if _is_text_block(each)]))
+    opened = [_opened(each, next(held)) if _is_text_block(each) else each for each in blocks]
     return {**output, "content": opened} if isinstance(output, dict) else opened
 
 
-def _opened(block: dict[str, Json]) -> Json:
+def _opened(block: dict[str, Json], held: Json) -> Json:
     others = {name: value for name, value in block.items() if name != "type"}
-    return {**others, "text": _parsed(str(block["text"]))}
+    return {**others, "text": held}
 
 
 def _is_text_block(block: Json) -> bool:
     return isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str)
 
 
-def _parsed(text: str) -> Json:
-    """What a text holds, if that is an object or a list; else the text. INVARIANT: all that it says is in
-    it, so JSON with a key that stands twice is a text, and so is YAML with a comment or a tag."""
-    start = text.lstrip("\ufeff \t\r\n")[:1]
-    value: Json = None
-    if start in ("{", "["):
-        try:
-            value = json.loads(text, object_pairs_hook=_unique)
-        except (ValueError, RecursionError):
-            value = None
-    is_yaml = len(text) <= LONGEST_YAML and (":" in text or start == "-")
-    if value is None and is_yaml and _UNSEEN_IN_YAML.search(text) is None:
-        value = _yaml(text)
-    return value if isinstance(value, (dict, list)) else text
+def _parsed(texts: Sequence[str]) -> list[Json]:
+    """What each text of an output holds, if that is an object or a list; else the text. INVARIANT: all that
+    it says is in it, so JSON with a key that stands twice is a text, and so is YAML with a comment or a
+    tag."""
+    as_json = [_json(text) for text in texts]
+    others = (text for text, value in zip(texts, as_json, strict=True) if value is None)
+    left = tuple(dict.fromkeys(filter(_may_be_yaml, others)))
+    as_yaml = dict(zip(left, _yaml(left), strict=True))
+    held = (as_yaml.get(text) if value is None else value for text, value in zip(texts, as_json, strict=True))
+    return [
+        value if isinstance(value, (dict, list)) else text for text, value in zip(texts, held, strict=True)
+    ]
+
+
+def _json(text: str) -> Json:
+    if text.lstrip(_BEFORE)[:1] not in ("{", "["):
+        return None
+    try:
+        value: Json = json.loads(text, object_pairs_hook=_unique)
+    except (ValueError, RecursionError):
+        return None
+    return value
+
+
+def _may_be_yaml(text: str) -> bool:
+    if len(text) > LONGEST_YAML or not (":" in text or text.lstrip(_BEFORE)[:1] == "-"):
+        return False
+    return _UNSEEN_IN_YAML.search(text) is None
 
 
 def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
@@ -115,11 +134,24 @@ def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 
 
 @lru_cache(maxsize=2)
-def _yaml(text: str) -> Json:
-    """Plain YAML as text alone; None for what is none, or refers to itself. Nobody changes it: whoever looks
-    at the same output next gets it, too."""
+def _yaml(texts: tuple[str, ...]) -> list[Json]:
+    """Of each plain YAML as text alone; None for what is none, or refers to itself. Nobody changes it:
+    whoever looks at the same output next gets it, too."""
+    room = _Room()
+    return [_document(text, room) if room.left > 0 else None for text in texts]
+
+
+class _Room:
+    """How many events the parser may still be asked for."""
+
+    def __init__(self) -> None:
+        self.left = MOST_EVENTS
+
+
+def _document(text: str, room: _Room) -> Json:
+    room.left -= OF_A_BEGINNING
     try:
-        events = iter(list(_events(text)))
+        events = iter(list(_events(text, room)))
         next(events)
         value = _node(next(events), events, 0)
         return value if next(events, None) is None else None
@@ -131,12 +163,13 @@ class _NotPlain(Exception):
     pass
 
 
-def _events(text: str) -> Iterator[Any]:
+def _events(text: str, room: _Room) -> Iterator[Any]:
     """The events of one document, without those that only frame it. What is nested too deeply is given up at
     once: the parser takes time in the square of the brackets that are open."""
     depth = 0
-    for number, event in enumerate(yaml.parse(text, Loader=_LOADER)):
-        if number > MOST_EVENTS or isinstance(event, yaml.AliasEvent) or _is_marked(event):
+    for event in yaml.parse(text, Loader=_LOADER):
+        room.left -= 1
+        if room.left < 0 or isinstance(event, yaml.AliasEvent) or _is_marked(event):
             raise _NotPlain
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST + 1:

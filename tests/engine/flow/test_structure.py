@@ -49,6 +49,37 @@ def test_a_text_of_very_many_parts_is_given_up_and_read_once(read: list[Any]) ->
     assert len(read) <= structure.MOST_EVENTS + 2
 
 
+@pytest.mark.parametrize("block", ["- [{}]\n- {number}\n", "a: {number}\n", "- ]{number}", "x{number}: y: z"])
+def test_of_very_many_texts_no_more_is_read_than_of_one(block: str, read: list[Any]) -> None:
+    """A result of MCP may have thousands, and each is small."""
+    many = ",".join(["{a}"] * 1_000)
+    texts = [
+        block.replace("{}", many).replace("{number}", str(number)) for number in range(200_000 // len(block))
+    ]
+    texts = texts[: 900_000 // len(texts[0])]
+    output: Any = {"content": [{"type": "text", "text": text} for text in texts]}
+    found, is_text = structure.leaves(output)
+    assert found and is_text and structure.leaves(output) == (found, is_text)
+    assert len(read) <= structure.MOST_EVENTS + 2
+    begun = sum(isinstance(event, structure.yaml.StreamStartEvent) for event in read)
+    assert begun <= structure.MOST_EVENTS // structure.OF_A_BEGINNING + 1
+
+
+def test_each_of_several_texts_is_what_it_holds() -> None:
+    texts = ["a: 1", "[]", '{"b": 2}', "a: 1", "# a comment\nc: 3", "- d", "plain", '{"e": 1, "e": 2}']
+    output: Any = [{"type": "text", "text": text} for text in texts]
+    keys = ("text",)
+    assert structure.leaves(output)[0] == [
+        ((*keys, "a"), "1"),
+        ((*keys, "b"), 2),
+        ((*keys, "a"), "1"),
+        (keys, texts[4]),
+        (keys, "d"),
+        (keys, "plain"),
+        (keys, texts[7]),
+    ]
+
+
 PAGE = ToolDeclaration(("fetch",), "http", "read")
 REGISTER = ToolDeclaration(
     ("search",), "contacts", "read", output="trusted", output_fields={"notes": "untrusted"}
