@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import islice, repeat
 from typing import Any, Final, NamedTuple
 
 import yaml
@@ -21,6 +22,8 @@ from engine.model import Json
 LONGEST_YAML: Final = 2**16
 DEEPEST: Final = 64
 MOST_LEAVES: Final = 10_000
+MOST_PARTS: Final = 4 * MOST_LEAVES
+"""Those with the objects and lists that they stand in, empty ones, and nulls."""
 MOST_EVENTS: Final = 2 * MOST_LEAVES
 """Of the parser of YAML, each of which takes long, for all texts of an output together; a text for which
 there is no room is taken for none."""
@@ -55,19 +58,28 @@ def parts(output: Json) -> OutputParts:
     is_text = value is not output or isinstance(output, str)
     scalars: list[Leaf] = []
     names: list[Leaf] = []
-    stack: list[tuple[tuple[str, ...], Json]] = [((), value)]
-    while stack and len(scalars) < MOST_LEAVES:
-        keys, value = stack.pop()
+    seen = 0
+    stack: list[Iterator[Leaf]] = [iter([((), value)])]
+    while stack and len(scalars) < MOST_LEAVES and seen < MOST_PARTS:
+        if (found := next(stack[-1], None)) is None:
+            stack.pop()
+            continue
+        seen += 1
+        keys, value = found
         if isinstance(value, dict):
-            for name, member in reversed(value.items()):
-                above = keys if len(keys) < DEEPEST else keys[1:]
-                stack.append(((*above, words_of(name)), member))
-            names += [(keys, name) for name in value]
+            stack.append(_members(keys, value))
+            names += ((keys, name) for name in islice(value, MOST_PARTS - len(names)))
         elif isinstance(value, list):
-            stack.extend((keys, member) for member in reversed(value))
+            stack.append(zip(repeat(keys), value))
         elif value is not None and value != "":
             scalars.append((keys, value))
-    return OutputParts(scalars, names, is_text, not stack)
+    is_whole = all(next(each, None) is None for each in stack)
+    return OutputParts(scalars, names, is_text, is_whole)
+
+
+def _members(keys: tuple[str, ...], value: dict[str, Json]) -> Iterator[Leaf]:
+    above = keys if len(keys) < DEEPEST else keys[1:]
+    return (((*above, words_of(name)), member) for name, member in value.items())
 
 
 def leaves(output: Json) -> tuple[list[Leaf], bool]:
