@@ -59,10 +59,22 @@ def calls_of_tool(id_index: IdIndex, caller: Caller, run_id: str, tool_name: str
 def has_scheduled(
     id_index: IdIndex, caller: Caller, run_id: str, tool_names: tuple[str, ...], text: str
 ) -> bool:
-    """Whether a call of one of these tools has put the text off until later, to come back as a prompt."""
-    chosen = CallTable.tool_name.in_(tool_names)
-    calls = _newest(id_index, caller, run_id, chosen, payloads=True, most=MOST_SCHEDULED)
-    return any(str(call.payload.get("prompt")).strip() == text.strip() for call in calls)
+    """Whether a call of one of these tools has put the text off until later, to come back as a prompt. Each
+    may have megabytes, so they are read one after another."""
+    run = own_run(caller, run_id)
+    if run is None:
+        return False
+    calls: Any = CallTable.select(CallTable.call_no)
+    calls = _in_order(calls.where(id_index.calls_of([run.run_no]) & CallTable.tool_name.in_(tool_names)))
+    numbers = [number for (number,) in calls.limit(MOST_SCHEDULED).tuples()]
+    payloads = (_payload_of(number) for number in numbers)
+    return any(str(payload.get("prompt")).strip() == text.strip() for payload in payloads)
+
+
+def _payload_of(call_no: int) -> dict[str, Any]:
+    query: Any = CallTable.select(body_of_call()).where(CallTable.call_no == call_no)
+    (found,) = query.tuples().iterator()  # which keeps none of its rows
+    return _payload(*found)
 
 
 def another_name(call_id: str, new_id: str) -> str:
@@ -78,7 +90,7 @@ def calls_named(id_index: IdIndex, caller: Caller, run_id: str, call_id: str) ->
 
 
 def _newest(
-    id_index: IdIndex, caller: Caller, run_id: str, chosen: Any, *, payloads: bool = False, most: int = MOST
+    id_index: IdIndex, caller: Caller, run_id: str, chosen: Any, *, payloads: bool = False
 ) -> list[HostCall]:
     run = own_run(caller, run_id)
     if run is None:
@@ -94,16 +106,15 @@ def _newest(
     query: Any = CallTable.select(*columns)
     if payloads:
         query = CallTable.select(*columns, body_of_call())
-    rows = (
-        query.where(id_index.calls_of([run.run_no]) & chosen)
-        .order_by(CallTable.decided_at.desc(), CallTable.call_no.desc())
-        .limit(most)
-        .tuples()
-    )
+    rows = _in_order(query.where(id_index.calls_of([run.run_no]) & chosen)).limit(MOST).tuples()
     return [
         HostCall(name, status, approval_id, decided_at, completed_at is not None, digest, _payload(*body))
         for name, status, approval_id, decided_at, completed_at, digest, *body in rows
     ]
+
+
+def _in_order(query: Any) -> Any:
+    return query.order_by(CallTable.decided_at.desc(), CallTable.call_no.desc())
 
 
 def _payload(body: bytes | None = None) -> dict[str, Any]:

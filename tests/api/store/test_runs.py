@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from api.audit import stored_decision
+from api.ingestion.flow import SAID
 from api.store import runs
 from tests.harness.application import NO_LAUNCHES, Service
 from tests.harness.conversation import check_shape
@@ -68,6 +69,30 @@ async def test_a_run_is_not_in_memory_as_a_whole(
         answer = await service.call("agent", "GET", "/v1/runs/run-1")
         assert len(answer.json()["toolCalls"]) == 60
         assert _most_in_memory() - before < 50_000_000
+
+
+async def test_prompts_that_were_put_off_are_not_in_memory_together(
+    tmp_path: Path, database_url: str
+) -> None:
+    """A host asks at each prompt whether one of its calls has put it off until now."""
+    async with serving(tmp_path, database_url) as service:
+        large = "x" * 900_000
+        for number in range(60):
+            call = {"toolCallId": f"c-{number}", "toolName": "CronCreate"}
+            payload = {"prompt": "look again" if number == 0 else large}
+            await service.report("agent", number, "tool.called", **call, inputPayload=payload)
+        kinds = {"look again": [], "hello": ["run.started"], "hello again": ["run.started", SAID]}
+        for prompt, told in kinds.items():
+            said = {"hook_event_name": "UserPromptSubmit", "session_id": "run-1", "prompt": prompt}
+            tracemalloc.start()
+            try:
+                answer = await service.call("agent", "POST", "/v1/hooks/claude-code?agentId=mailer", said)
+                assert tracemalloc.get_traced_memory()[1] < 10_000_000
+            finally:
+                tracemalloc.stop()
+            assert answer.headers["Governance-Outcome"] == "recorded", answer.text
+            records = (await service.call("admin", "GET", "/v1/audit?type=event")).json()
+            assert sorted(each["details"]["eventType"] for each in records) == sorted(told)
 
 
 async def test_outputs_take_no_more_memory_than_their_text(tmp_path: Path, database_url: str) -> None:
