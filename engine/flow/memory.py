@@ -20,10 +20,11 @@ from typing import Final, NamedTuple
 
 from engine.fields.computed import UNREADABLE
 from engine.fields.json_text import Unread, opened
-from engine.fields.words import word_set, words_of
+from engine.fields.words import words_of
+from engine.flow.belief import Belief
 from engine.flow.steps import NO_STEPS, Steps, begun_with
 from engine.flow.structure import leaves, parts
-from engine.flow.values import LONGEST, MOST_BYTES, beginning, id_shaped, is_whole, marked, size, whole, words
+from engine.flow.values import LONGEST, MOST_BYTES, beginning, is_whole, marked, size, whole, words
 from engine.model import Json, ToolDeclaration
 
 TASK: Final = "task"
@@ -44,11 +45,6 @@ MOST_OF_TASK: Final = 8_192
 MOST_OF_INPUTS: Final = 16_384
 """Of an act; of one that names more, or in a longer text than is looked at, nothing is trusted that comes
 back."""
-
-_HOLDING: Final = word_set("text content contents result results output response data value message body")
-"""Keys under which the answer of a tool stands as a text, whatever is in it."""
-_ONE_VALUE: Final = re.compile(r"[\w.@+%/~-]{1,256}|[^\W\d_]{1,64}(?:[ .'-]{1,2}[^\W\d_]{1,64}){0,5}[.!]?")
-"""A token, or a few words such as a name."""
 
 _NAME: Final = re.compile(r"[\w.$-]{1,40}")
 """What members of an object are called, where nobody writes in their names."""
@@ -158,13 +154,13 @@ class SeenValues:
             own, believed = named or own, named is not None
         gathered = _Gathered(self, own)
         found, is_text = leaves(output)
-        room = 2 * LONGEST
+        belief, room = Belief(tool, is_text), 2 * LONGEST
         for keys, leaf in found:
             room -= max(len(leaf), len(beginning(leaf))) if isinstance(leaf, str) else 8
             if room < 0:
                 gathered.full = True
                 break
-            source = TRUSTED if believed and is_trusted(tool, keys, leaf, is_text) else UNTRUSTED
+            source = TRUSTED if believed and belief.covers(keys, leaf) else UNTRUSTED
             if source is TRUSTED and tool.output != TRUSTED:
                 gathered.add(source, iter(whole(leaf)), False)  # an id names itself, and nothing within
                 continue
@@ -242,58 +238,20 @@ class _Gathered:
         return Addition((), tuple(new[TRUSTED]), tuple(new[UNTRUSTED]), tuple(self._words), self.full)
 
 
-def is_trusted(tool: ToolDeclaration, keys: Sequence[str], leaf: Json, is_text: bool) -> bool:
-    """Whether a scalar of an output may be believed, by the keys of the structure that it stands under.
-
-    Where an output as such is not, and arrived as a text that may be somebody else's altogether, what is
-    declared trusted is believed only as far as it looks like an id: no address, no URL, no path. Where some
-    fields of a register are not, of a text without fields no more is believed than one value."""
-    fields = {words_of(name): trust for name, trust in tool.output_fields.items()}
-    if any(_is_doubted(key, fields) for key in keys):
-        return False
-    if keys and fields.get(keys[-1]) == TRUSTED:
-        return tool.output == TRUSTED or not is_text or id_shaped(leaf)
-    if tool.output != TRUSTED or tool.effect != "read" or UNTRUSTED not in fields.values():
-        return tool.output == TRUSTED
-    doubted = [word_set(name) for name, trust in fields.items() if trust == UNTRUSTED]
-    prose = [word_set(key) for key in keys if key.count(" ") > 1]  # as of `Notes on Bob: ...`
-    return _is_one_value(keys, leaf) and not any(each <= words for each in doubted for words in prose)
-
-
-def _is_doubted(key: str, fields: Mapping[str, str]) -> bool:
-    """Whether a field is not believed; nor is one whose name only says more: `customerNotes` of `notes`."""
-    if (trust := fields.get(key)) is not None:
-        return trust == UNTRUSTED
-    before, _, last = key.rpartition(" ")
-    if not before or last == "id":
-        return False
-    single = last.removesuffix("s")
-    return UNTRUSTED in (fields.get(last), fields.get(single), fields.get(f"{single}s"))
-
-
-def _is_one_value(keys: Sequence[str], leaf: Json) -> bool:
-    """Whether a scalar is no text that may hold whole records, and with them what stands in those of their
-    fields that are not believed."""
-    if not isinstance(leaf, str):
-        return True
-    if keys and keys[-1] not in _HOLDING:
-        return "\n" not in leaf and leaf.lstrip()[:1] not in ("{", "[")
-    return _ONE_VALUE.fullmatch(leaf) is not None
-
-
 def untrusted_texts(output: Json, tool: ToolDeclaration) -> Iterator[str]:
     """The texts of an output that may not be believed; of members also the names that are more than a name.
     What is not all of them ends with UNREADABLE."""
     if tool.output == TRUSTED and UNTRUSTED not in tool.output_fields.values():
         return
     found = parts(output)
+    belief = Belief(tool, found.is_text)
     for keys, leaf in found.scalars:
-        if isinstance(leaf, str) and not is_trusted(tool, keys, leaf, found.is_text):
+        if isinstance(leaf, str) and not belief.covers(keys, leaf):
             yield leaf
     declared = set(map(words_of, tool.output_fields))
     for keys, name in found.names:
         is_prose = isinstance(name, str) and _NAME.fullmatch(name) is None and words_of(name) not in declared
-        if is_prose and not is_trusted(tool, keys, name, found.is_text):
+        if is_prose and not belief.covers(keys, name):
             yield str(name)
     if not found.is_whole:
         yield UNREADABLE

@@ -9,7 +9,8 @@ import pytest
 
 from engine.fields.computed import UNREADABLE
 from engine.flow import structure
-from engine.flow.memory import untrusted_texts
+from engine.flow.belief import Belief
+from engine.flow.memory import NO_VALUES, untrusted_texts
 from engine.model import ToolDeclaration
 
 
@@ -127,6 +128,27 @@ def test_what_is_beyond_the_bound_is_known_to_be_there(output: Any) -> None:
 def test_what_members_are_called_is_no_text(output: Any) -> None:
     tool = ToolDeclaration(("fetch",), "http", "read", output_fields={"account number": "trusted"})
     assert list(untrusted_texts(output, tool)) == []
+
+
+@pytest.mark.parametrize(
+    "below", [[f"v{number}" for number in range(9_000)], {f"a b {number}": {} for number in range(9_000)}]
+)
+def test_what_is_told_of_a_key_is_asked_once(below: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of values stand below the same keys, of which there may be sixty above each."""
+    asked: list[str] = []
+    original = Belief._is_doubted
+
+    def noted(self: Belief, key: str) -> bool:
+        asked.append(key)
+        return original(self, key)
+
+    monkeypatch.setattr(Belief, "_is_doubted", noted)
+    output: Any = below
+    for number in range(60):
+        output = {f"key {chr(97 + number % 26)}": output}
+    NO_VALUES.outcome(output, REGISTER, {})
+    list(untrusted_texts(output, REGISTER))
+    assert asked and len(asked) <= 2 * (26 + 9_000)
 
 
 def test_names_in_a_register_are_believed_as_far_as_they_are_names() -> None:
