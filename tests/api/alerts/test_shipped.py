@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from api.alerts import unseen
 from tests.harness.application import NO_LAUNCHES, Service, event
 from tests.harness.policy_bodies import on_tool
 from tests.harness.watching import alerts, files, look
@@ -165,6 +166,25 @@ async def approvals_that_nobody_saw_after_the_clock_was_ahead(service: Service) 
     service.clock.advance(1_900)
     await look(service)
     assert (await only(service, "approvals-nobody-saw"))["count"] == 2
+
+
+async def test_of_very_many_that_nobody_saw_each_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent that has many held hides none of another one that asks behind it."""
+    monkeypatch.setattr(unseen, "MOST_AT_ONCE", 2)
+
+    async def story(service: Service) -> None:
+        await look(service)
+        script = Script(service)
+        await script.calls(["wire"] * 4)
+        service.clock.advance(1)
+        await script.calls(["wire"], runId="run-behind", agentId="behind")
+        service.clock.advance(1_900)
+        await look(service)
+        assert (await only(service, "approvals-nobody-saw"))["count"] == 5
+
+    await played(tmp_path, story)
 
 
 @pytest.mark.parametrize(
