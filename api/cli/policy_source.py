@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
@@ -128,6 +129,7 @@ def is_folder(path: Path) -> bool:
 def _of_disk(folder: Path) -> tuple[dict[str, bytes], list[Problem]]:
     from engine.errors import Problem
     from engine.worktree.disk import Disk, reason
+    from engine.worktree.git import not_checked_out
 
     disk = Disk(folder)
     listing = disk.scan()
@@ -135,6 +137,8 @@ def _of_disk(folder: Path) -> tuple[dict[str, bytes], list[Problem]]:
         raise CommandError(unreadable.message, USAGE)
     contents: dict[str, bytes] = {}
     problems = list(listing.problems)
+    with contextlib.suppress(OSError):  # who cannot look there is told of the files
+        problems += not_checked_out(folder, listing.files)
     for path in listing.files:
         try:
             content = disk.read(path)
@@ -164,6 +168,13 @@ def _of_git(revision: str, path: str) -> dict[str, bytes]:
         raise CommandError(f"`{revision}` is no revision", USAGE)
     tree = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}:{path}")
     if tree is None:
+        if _git("rev-parse", "--verify", "--quiet", "--end-of-options", revision or "HEAD") is None:
+            raise CommandError(
+                f"git knows no revision `{revision}` here; where the clone has one commit alone, as in "
+                "continuous integration, fetch the other one: `git fetch --depth=1 origin main`, and then "
+                f"`FETCH_HEAD:{path}`",
+                USAGE,
+            )
         raise CommandError(
             f"git knows no folder `{path}` at `{revision}` here; the path counts from the root of the "
             "repository, or from here when it starts with `./`",

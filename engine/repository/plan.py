@@ -189,9 +189,12 @@ class Planner:
         return foreign + self._waits_for_git(edits)
 
     def _waits_for_git(self, edits: Iterable[str]) -> list[Problem]:
-        """Why no edit is taken over now: a policy that is only not replayed yet would be out of force."""
+        """Why no edit is taken over now: a policy that is only not replayed yet, or lies in a submodule that
+        is not checked out yet, would be out of force."""
         try:
             what = git.unfinished(self._worktree.root, edits)
+            if not what:
+                return git.not_checked_out(self._worktree.root, edits)
         except OSError as error:
             where = shown(str(error.filename))
             message = (
@@ -199,8 +202,6 @@ class Planner:
                 f"looked at ({reason(error)}); let the user of the service read and enter it"
             )
             return [Problem(message, "", "git_unfinished")]
-        if not what:
-            return []
         message = (
             f"git is in the middle of {what}: what the files say comes into force when it is finished or"
             " given up; `git status` says how"

@@ -101,7 +101,8 @@ class Repository:
         """Files that look like documents and are not read, notes that cannot be kept, who else is here, and a
         git that nobody sees. INVARIANT: no disk is asked, since who asks for this must not wait for one."""
         seen, occupancy = self.worktree.observer, self.worktree.occupancy
-        return [*seen.overlooked, *self.sync.current.unmarked, *occupancy.problems, *seen.unseen_git]
+        of_git = [each for each in seen.unseen_git if each not in self.problems]
+        return [*seen.overlooked, *self.sync.current.unmarked, *occupancy.problems, *of_git]
 
     # ---- files and other writers -----------------------------------------------------------------------
 

@@ -13,13 +13,13 @@ import signal
 import subprocess
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from engine.errors import DocumentError, Problem
 from engine.worktree.disk import shown
-from engine.worktree.paths import Place, place_of
+from engine.worktree.paths import FOLDERS, Place, ours, place_of
 
 log = logging.getLogger("governance.git")
 
@@ -57,8 +57,43 @@ def unfinished(root: Path, paths: Iterable[str] = ()) -> str:
     return next((what for folder in _git_folders(root, paths) if (what := _unfinished(folder))), "")
 
 
+def not_checked_out(root: Path, paths: Iterable[str] = ()) -> list[Problem]:
+    """Submodules that hold documents and stand empty, as after a clone or a pull that did not take them
+    along: without their policies more is allowed than was meant. Who removes the empty folder means it.
+    Raises OSError."""
+    root = Path(os.path.realpath(root))
+    problems: list[Problem] = []
+    for place in sorted({each for top in _tops(root, paths) for each in _submodules(top)}):
+        if not place.is_relative_to(root) or not _holds_nothing(place):
+            continue
+        path = place.relative_to(root).as_posix()
+        if path.partition("/")[0] in FOLDERS and ours(f"{path}/any.yaml"):
+            message = (
+                f"the submodule `{shown(path)}` is not checked out, so its documents are missing; run `git "
+                "submodule update --init --recursive`. If you mean it, remove the empty folder"
+            )
+            problems.append(Problem(message, "", "submodule", shown(path)))
+    return problems
+
+
+def _submodules(top: Path) -> Iterator[Path]:
+    """Where those of this work tree belong, by its `.gitmodules`."""
+    modules = top / ".gitmodules"
+    if modules.is_file():
+        for line in modules.read_bytes().splitlines():
+            key, _, place = line.partition(b"=")
+            if key.strip().lower() == b"path":
+                yield top / os.fsdecode(place.strip().strip(b'"'))
+
+
+def _holds_nothing(folder: Path) -> bool:
+    """Whether it is there with nothing but what is hidden."""
+    return folder.is_dir() and all(each.name.startswith(".") for each in folder.iterdir())
+
+
 def out_of_sight(root: Path) -> list[Problem]:
-    """That what git keeps of this folder is not there, as in a container that has the work tree alone."""
+    """That what git keeps of this folder is not there, as in a container that has the work tree alone, or has
+    not put there what it should, which is no edit that would tell of it."""
     with contextlib.suppress(OSError):
         for found in _git_folders(root, ()):
             if not found.is_dir():
@@ -68,6 +103,7 @@ def out_of_sight(root: Path) -> list[Problem]:
                     "force; have that folder seen here, too, or use git only while the service is stopped"
                 )
                 return [Problem(message, "", "git_unfinished", ".git")]
+        return not_checked_out(root)
     return []
 
 
@@ -80,13 +116,19 @@ def _unfinished(folder: Path) -> str:
 
 def _git_folders(root: Path, paths: Iterable[str]) -> list[Path]:
     """Where git keeps what belongs to the work tree of this folder, and of these files. Raises OSError."""
+    found = map(_git_folder, _tops(root, paths))
+    return [each for each in found if each is not None]
+
+
+def _tops(root: Path, paths: Iterable[str]) -> list[Path]:
+    """Where the work trees of this folder and of these files begin. Raises OSError."""
     root = Path(os.path.realpath(root))  # unlike `resolve`, it takes a link that leads to itself
     folders = {
         "/".join(parts[:end]) for path in paths for parts in [path.split("/")] for end in range(1, len(parts))
     }
-    tops = [_work_tree(root), *(root / each for each in sorted(folders) if (root / each / ".git").exists())]
-    found = (None if top is None else _git_folder(top) for top in tops)
-    return [each for each in found if each is not None]
+    top = _work_tree(root)
+    within = [root / each for each in sorted(folders) if (root / each / ".git").exists()]
+    return within if top is None else [top, *within]
 
 
 def _git_folder(top: Path) -> Path | None:

@@ -121,3 +121,14 @@ def test_diff_against_git(repository: Shell) -> None:
     assert repository.run("lint", "HEAD:pd", "--level", "error")[0] == 0
     assert repository.run("diff", "--output=x:pd", "pd")[0] == 2
     assert repository.run("diff", "HEAD:elsewhere", "pd")[0] == 2
+
+
+def test_a_submodule_that_is_not_checked_out_is_no_folder_without_policies(repository: Shell) -> None:
+    modules = '[submodule "team"]\n\tpath = pd/policies/team\n\turl = ../team.git\n'
+    (repository.folder.parent / ".gitmodules").write_text(modules)
+    (repository.folder / "policies/team").mkdir()
+    code, output, _ = repository.run("lint", "pd")
+    assert code == 1 and "pd/policies/team: error: the submodule `policies/team` is not checked out" in output
+    assert repository.run("diff", "HEAD:pd", "pd")[0] == repository.run("test", "pd")[0] == 2
+    (repository.folder / "policies/team").rmdir()
+    assert repository.run("lint", "pd")[0] == 0

@@ -23,6 +23,10 @@ URL = ("--url", "http://127.0.0.1:9", "--token", "t")
     [
         (["lint", "nowhere"], "there is no folder `nowhere`"),
         (["lint", "HEAD:nowhere"], "git knows no folder `nowhere` at `HEAD`"),
+        (
+            ["diff", "origin/nobody:policies.d", "policies.d"],
+            "no revision `origin/nobody` here; where the clone",
+        ),
         (["lint", __file__], "is a file; give the folder that holds `policies/`"),
         (["test", str(ROOT / "policies.d" / "policies")], "give the folder that holds `policies/`"),
         (["diff", "", ""], "argument OLD: this argument is empty"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -230,3 +231,64 @@ def test_a_service_that_runs_tells_of_it_and_goes_on_by_itself(
         run_git(diverged, "rebase", "--quit")
         watched.until(lambda: not watched.blocks("pay"), 60)  # left as it is, on purpose
         watched.until(lambda: not watched.live.health()["stale"], 60)
+
+
+@pytest.fixture
+def with_team(folder: Folder) -> Path:
+    """A repository whose folder has the policy `a`, and in its newest commit a submodule `team`, which took
+    the policies `b` and `c` over. Returns it."""
+    top, team = folder.root.parent / "origin", folder.root.parent / "team"
+    for name in ("a", "b", "c"):
+        place = top / "policies" / f"{name}.yaml"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(document(name))
+    run_git(top, "init", "-q", "-b", "main")
+    commit(top, "README", "all in one\n")
+    team.mkdir()
+    run_git(team, "init", "-q", "-b", "main")
+    for name in ("b", "c"):
+        commit(team, f"{name}.yaml", document(name))
+        (top / "policies" / f"{name}.yaml").unlink()
+    run_git(top, *FILES, "submodule", "--quiet", "add", "../team", "policies/team")
+    commit(top, "README", "the team has its own\n")
+    return top
+
+
+FILES = ("-c", "protocol.file.allow=always")
+
+
+def test_policies_that_moved_to_a_submodule_stay_in_force_until_it_is_checked_out(
+    folder: Folder, with_team: Path
+) -> None:
+    shutil.rmtree(folder.root, ignore_errors=True)
+    run_git(folder.root.parent, "clone", "-q", str(with_team), folder.root.name)
+    run_git(folder.root, "reset", "-q", "--hard", "HEAD~1")
+    repository = folder.started()
+    run_git(folder.root, "merge", "-q", "--ff-only", "origin/main")
+    problems = repository.apply_files().problems
+    assert [(each.code, each.file) for each in problems] == [("submodule", "policies/team")]
+    assert "`git submodule update --init --recursive`" in problems[0].message
+    assert sorted(repository.snapshot.of("default")) == ["a", "b", "c"] and repository.warnings == []
+    run_git(folder.root, *FILES, "submodule", "--quiet", "update", "--init")
+    assert repository.apply_files().problems == ()
+    assert sorted(repository.snapshot.of("default")) == ["a", "b", "c"]
+
+
+def test_a_first_start_refuses_a_clone_without_its_submodules(folder: Folder, with_team: Path) -> None:
+    shutil.rmtree(folder.root, ignore_errors=True)
+    run_git(folder.root.parent, "clone", "-q", str(with_team), folder.root.name)
+    with pytest.raises(RefusedToStart, match="the submodule `policies/team` is not checked out"):
+        folder.started()
+    (folder.root / "policies/team").rmdir()
+    assert sorted(folder.started().snapshot.of("default")) == ["a"], "who removes it means it"
+
+
+def test_a_submodule_that_is_only_missing_is_told_of(folder: Folder, with_team: Path) -> None:
+    shutil.rmtree(folder.root, ignore_errors=True)
+    run_git(folder.root.parent, "clone", "-q", str(with_team), folder.root.name)
+    place = folder.root / "policies/team"
+    place.rmdir()
+    repository = folder.started()
+    place.mkdir()
+    assert repository.apply_files().problems == ()
+    assert [each.file for each in repository.warnings] == ["policies/team"]
