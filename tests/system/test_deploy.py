@@ -67,6 +67,16 @@ def test_alerts_name_metrics_that_there_are() -> None:
         assert named <= known, f"{rule['alert']} asks for {named - known}"
 
 
+def test_an_alert_hears_of_the_first_of_what_is_counted() -> None:
+    """A counter that is made with its first 1 increases by nothing: Prometheus saw no 0 before."""
+    shown = exposition({}, 0, NOTHING_STORED, unindexed=0).decode()
+    from_the_start = {line.split()[0] for line in shown.splitlines() if line[:1] != "#"}
+    for rule in yaml.safe_load(text("alerts.yaml"))["groups"][0]["rules"]:
+        for counter in re.findall(r"increase\(([^\[]+)\[", rule["expr"]):
+            first = f"{counter} unless {counter} offset"
+            assert counter in from_the_start or first in rule["expr"], rule["alert"]
+
+
 # Container and unit --------------------------------------------------------------------------------------
 
 
