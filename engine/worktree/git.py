@@ -58,12 +58,12 @@ def unfinished(root: Path, paths: Iterable[str] = ()) -> str:
 
 
 def not_checked_out(root: Path, paths: Iterable[str] = ()) -> list[Problem]:
-    """Submodules that hold documents and stand empty, as after a clone or a pull that did not take them
-    along: without their policies more is allowed than was meant. Who removes the empty folder means it.
-    Raises OSError."""
+    """Submodules that hold documents and stand empty, as after a clone, a pull or an archive (without `.git`)
+    that did not take them along: without their policies more is allowed than was meant. Who removes the empty
+    folder means it. Raises OSError."""
     root = Path(os.path.realpath(root))
     problems: list[Problem] = []
-    for place in sorted({each for top in _tops(root, paths) for each in _submodules(top)}):
+    for place in sorted({each for top in {root, *_tops(root, paths)} for each in _submodules(top)}):
         if not place.is_relative_to(root) or not _holds_nothing(place):
             continue
         path = place.relative_to(root).as_posix()

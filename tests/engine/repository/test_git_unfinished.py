@@ -274,9 +274,14 @@ def test_policies_that_moved_to_a_submodule_stay_in_force_until_it_is_checked_ou
     assert sorted(repository.snapshot.of("default")) == ["a", "b", "c"]
 
 
-def test_a_first_start_refuses_a_clone_without_its_submodules(folder: Folder, with_team: Path) -> None:
+@pytest.mark.parametrize("archive", [False, True])
+def test_a_first_start_refuses_a_clone_without_its_submodules(
+    folder: Folder, with_team: Path, archive: bool
+) -> None:
     shutil.rmtree(folder.root, ignore_errors=True)
     run_git(folder.root.parent, "clone", "-q", str(with_team), folder.root.name)
+    if archive:
+        shutil.rmtree(folder.root / ".git")
     with pytest.raises(RefusedToStart, match="the submodule `policies/team` is not checked out"):
         folder.started()
     (folder.root / "policies/team").rmdir()
