@@ -2,14 +2,15 @@
 
 Access tokens are JWT HS256 with `sub, role, iat, exp, iss, aud, jti`; no other algorithm is accepted, and the
 user is looked up on each request, so that disabling or demoting one works at once. API keys are 256 random
-bits, stored as SHA-256. What fails says only that it failed. Passwords are in `passwords.py`, the tokens of
-end users in `user_tokens.py`.
+bits, stored as SHA-256. What fails says only that it failed, or that its time is over. Passwords are in
+`passwords.py`, the tokens of end users in `user_tokens.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import secrets
 import threading
 from collections.abc import Callable, Mapping
@@ -30,6 +31,8 @@ from api.http.problems import ApiError
 from api.store import accounts
 
 __all__ = ["Credentials", "key_digest", "key_prefix", "new_key", "unauthenticated", "verify_user_token"]
+
+log = logging.getLogger("governance")
 
 ISSUER: Final = "agent-governance-service"
 AUDIENCE: Final = "agent-governance-service"
@@ -117,6 +120,8 @@ class Credentials:
         self._token_seconds = token_seconds
         self._clock = clock
         self._keys = _Keys(-1, {}, {}, {})
+        self._told: set[str | None] = set()
+        """The keys that the log has told of."""
         self._reading = threading.Lock()
         self._begun, self._read = 0, 0
         self._next_look: asyncio.Task[None] | None = None
@@ -251,7 +256,20 @@ class Credentials:
                 headers={"Retry-After": str(wait)},
             )
         self._wrong_keys.count(address)
+        if (ended := self._keys.callers.get(digest)) is not None:
+            self._tell_of(ended)
+            raise unauthenticated("the API key has expired; ask an admin for a new one", "ApiKey")
         raise unauthenticated("the API key is not valid; ask an admin for a new one", "ApiKey")
+
+    def _tell_of(self, ended: Caller) -> None:
+        """Once of each key, for whoever looks why an agent stands still."""
+        if ended.key_id not in self._told:
+            self._told.add(ended.key_id)
+            log.warning(
+                "the API key `%s` has expired and is still sent; `governance keys list` says whose it is, "
+                "and `governance keys add` makes another one",
+                ended.key_id,
+            )
 
     async def _catch_up_together(self) -> None:
         """One look for all who ask before it begins, so that many cost the database little."""

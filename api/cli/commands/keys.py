@@ -140,6 +140,12 @@ def _rotate(arguments: argparse.Namespace) -> int:
         key = _need(key, arguments, store)
     what = f"new secret of API key `{key['name']}` ({key['keyId']})"
     show_once(what, secret, arguments.format, shape(key) | {"key": secret})
+    if key["expiresAt"] and arguments.format == "table":
+        print(
+            f"it ends at {key['expiresAt']}, as the one before: `governance keys add` makes one that lasts "
+            "longer",
+            file=sys.stderr,
+        )
     return 0
 
 

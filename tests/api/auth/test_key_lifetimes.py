@@ -42,6 +42,21 @@ async def test_a_key_ends_by_itself_everywhere_at_once(tmp_path: Path) -> None:
         assert rotated.status_code == 409 and "has expired" in rotated.json()["detail"]
 
 
+async def test_who_looks_why_an_agent_stands_still_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Service(tmp_path) as service:
+        key = await made(service, expiresAt=iso(START + 60))
+        service.clock.advance(60)
+        for _ in range(2):
+            answer = await service.call({"X-API-Key": key["key"]}, "GET", "/v1/runs")
+            assert answer.status_code == 401 and "the API key has expired" in answer.json()["detail"]
+        wrong = await service.call({"X-API-Key": key["key"] + "x"}, "GET", "/v1/runs")
+        assert wrong.status_code == 401 and "not valid" in wrong.json()["detail"]
+    told = [record.getMessage() for record in caplog.records if "has expired" in record.getMessage()]
+    assert len(told) == 1 and f"`{key['keyId']}`" in told[0]
+
+
 async def test_a_key_is_right_again_when_the_clock_was_ahead_for_a_while(tmp_path: Path) -> None:
     async with Service(tmp_path) as service:
         header = {"X-API-Key": (await made(service, expiresAt=iso(START + 60)))["key"]}

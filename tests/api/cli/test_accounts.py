@@ -327,3 +327,10 @@ def test_a_command_takes_along_what_was_before_services_told_that_they_run(data_
         database.execute("CREATE TABLE nodes (node_no INTEGER PRIMARY KEY, name TEXT, seen_at TEXT)")
     database.close()
     assert data_shell.run("users", "list")[0] == 0
+
+
+def test_rotating_a_key_that_ends_by_itself_says_that_it_still_does(data_shell: DataShell) -> None:
+    data_shell.run("keys", "add", "mailer", "--days", "1")
+    (made,) = [each for each in data_shell.json("keys", "list") if each["name"] == "mailer"]
+    code, _, told = data_shell.run("keys", "rotate", made["keyId"])
+    assert code == 0 and f"it ends at {made['expiresAt']}, as the one before" in told
