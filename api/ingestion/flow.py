@@ -23,7 +23,8 @@ from api.store import run_values
 from api.store.call_facts import OF_THE_CALL, seen_by_decision
 from engine.derived.derivation import Derivation
 from engine.derived.provenance import origin_of
-from engine.flow.memory import UNTRUSTED, Addition
+from engine.flow.belief import UNTRUSTED
+from engine.flow.memory import Addition
 from engine.flow.steps import steps_of
 from engine.matching.ruleset import Ruleset
 from engine.matching.sequence import FlowNeeds

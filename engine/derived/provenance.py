@@ -20,7 +20,8 @@ from engine.derived.recipients import beside
 from engine.fields.json_text import Unread, opened
 from engine.fields.scalars import text_of
 from engine.fields.words import words_of
-from engine.flow.memory import TASK, TRUSTED, UNSEEN, WORST, SeenValues
+from engine.flow.belief import TRUSTED
+from engine.flow.memory import TASK, UNSEEN, WORST, SeenValues
 from engine.flow.values import MOST_BYTES, size
 from engine.model import Json, ToolDeclaration
 

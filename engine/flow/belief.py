@@ -14,8 +14,8 @@ from engine.fields.words import word_set, words_of
 from engine.flow.values import id_shaped
 from engine.model import Json, ToolDeclaration
 
-_TRUSTED: Final = "trusted"
-_UNTRUSTED: Final = "untrusted"
+TRUSTED: Final = "trusted"
+UNTRUSTED: Final = "untrusted"
 
 _HOLDING: Final = word_set("text content contents result results output response data value message body")
 """Keys under which the answer of a tool stands as a text, whatever is in it."""
@@ -34,9 +34,9 @@ class Belief:
 
     def __init__(self, tool: ToolDeclaration, is_text: bool) -> None:
         self._is_text = is_text
-        self._is_trusted = tool.output == _TRUSTED
+        self._is_trusted = tool.output == TRUSTED
         self._fields = {words_of(name): trust for name, trust in tool.output_fields.items()}
-        untrusted = [name for name, trust in self._fields.items() if trust == _UNTRUSTED]
+        untrusted = [name for name, trust in self._fields.items() if trust == UNTRUSTED]
         self._is_register = self._is_trusted and tool.effect == "read" and bool(untrusted)
         self._doubted = [word_set(name) for name in untrusted]
         self._doubts = _Told(self._is_doubted)
@@ -46,7 +46,7 @@ class Belief:
         """Whether a scalar under these keys may be believed."""
         if any(map(self._doubts.__getitem__, keys)):
             return False
-        if keys and self._fields.get(keys[-1]) == _TRUSTED:
+        if keys and self._fields.get(keys[-1]) == TRUSTED:
             return self._is_trusted or not self._is_text or id_shaped(leaf)
         if not self._is_register:
             return self._is_trusted
@@ -57,12 +57,12 @@ class Belief:
         `notes`."""
         fields = self._fields
         if (trust := fields.get(key)) is not None:
-            return trust == _UNTRUSTED
+            return trust == UNTRUSTED
         before, _, last = key.rpartition(" ")
         if not before or last == "id":
             return False
         single = last.removesuffix("s")
-        return _UNTRUSTED in (fields.get(last), fields.get(single), fields.get(f"{single}s"))
+        return UNTRUSTED in (fields.get(last), fields.get(single), fields.get(f"{single}s"))
 
     def _tells_of_doubted(self, key: str) -> bool:
         """Whether a key is prose, as of `Notes on Bob: ...`, that names such a field."""

@@ -21,15 +21,13 @@ from typing import Final, NamedTuple
 from engine.fields.computed import UNREADABLE
 from engine.fields.json_text import Unread, opened
 from engine.fields.words import words_of
-from engine.flow.belief import Belief
+from engine.flow.belief import TRUSTED, UNTRUSTED, Belief
 from engine.flow.steps import NO_STEPS, Steps, begun_with
 from engine.flow.structure import leaves, parts
 from engine.flow.values import LONGEST, MOST_BYTES, beginning, is_whole, marked, size, whole, words
 from engine.model import Json, ToolDeclaration
 
 TASK: Final = "task"
-TRUSTED: Final = "trusted"
-UNTRUSTED: Final = "untrusted"
 UNSEEN: Final = "unseen"
 WORST: Final = {TASK: 0, TRUSTED: 1, UNSEEN: 2, UNTRUSTED: 3}
 """What was read where anybody writes is worse than what nobody named."""
