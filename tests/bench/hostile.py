@@ -2,9 +2,11 @@
 
 The normal key sends ten small events a second; the hostile one sends, on so many connections, 800 kB commands
 of escapes, lists of 9,000 elements for eight policies of nested macros, small commands that take some
-milliseconds each, or requests to read a run of 6,000 calls. In the rows of crowds it sends ordinary events,
-one or a hundred at once, as soon as the last ones are answered. Each row has the normal key's median and 95th
-percentile, and the ratio of its median to that without the other.
+milliseconds each, requests to read a run of 6,000 calls, outputs of 10,000 values under many long keys, and
+requests that are dear before it is known who sends them: tens of thousands of parameters or of header lines,
+or a body in chunks of one byte. In the rows of crowds it sends ordinary events, one or a hundred at once, as
+soon as the last ones are answered. Each row has the normal key's median and 95th percentile, and the ratio of
+its median to that without the other.
 """
 
 from __future__ import annotations
@@ -19,8 +21,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,11 @@ CALLS = 6_000
 ESCAPES = "echo $'" + "\\x72" * 200_000 + "'"
 LIST = list(range(9_000))
 NESTED = "inputPayload.l.all(a, inputPayload.l.all(b, a + b >= 0))"
+VALUES = "derived.untrustedTargets.exists(target, target == 'nowhere')"
+HEAD = b"POST /v1/events?%b HTTP/1.1\r\nHost: bench\r\nX-API-Key: %b\r\nConnection: close\r\n%b\r\n"
+
+Act = Callable[[httpx.AsyncClient, str, str], Awaitable[int]]
+"""What the hostile key does again and again, with its client, its key and a run: the status of the answer."""
 
 _numbers = itertools.count()
 
@@ -52,12 +58,52 @@ def event(tool: str, payload: dict[str, Any], run: str = "") -> bytes:
     return json.dumps(body | {"timestamp": "2026-01-31T09:30:00Z", "eventType": "tool.called"}).encode()
 
 
+def report(call: bytes) -> bytes:
+    """What came of a call: a register of many values, each under many long keys."""
+    told = json.loads(call)
+    output: Any = [f"value {number}" for number in range(10_000)]
+    for depth in range(50):
+        output = {f"notes of the customer at depth {depth}": output}
+    metadata = {"toolCallId": told["metadata"]["toolCallId"], "output": output}
+    named = {"eventId": f"{told['eventId']}-report", "eventType": "tool.completed", "metadata": metadata}
+    return json.dumps(told | named).encode()
+
+
 async def post(http: httpx.AsyncClient, key: str, body: bytes) -> int:
     """The status of an event's answer; without a body, of that to reading the run of many calls."""
     headers = {"X-API-Key": key, "Content-Type": "application/json"}
     if not body:
         return (await http.get("/v1/runs/run-many", headers={"X-API-Key": key})).status_code
     return (await http.post("/v1/events", content=body, headers=headers)).status_code
+
+
+async def reported(http: httpx.AsyncClient, key: str, run: str) -> int:
+    call = event("get_customer", {}, run)
+    await post(http, key, call)
+    return await post(http, key, report(call))
+
+
+def sending(payload: Callable[[], tuple[str, dict[str, Any]]]) -> Act:
+    """Events of a tool with a payload."""
+
+    async def act(http: httpx.AsyncClient, key: str, run: str) -> int:
+        return await post(http, key, event(*payload(), run))
+
+    return act
+
+
+def raw(port: int, query: bytes, lines: bytes, body: bytes) -> Act:
+    """Bytes that no client would write."""
+
+    async def act(http: httpx.AsyncClient, key: str, run: str) -> int:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            writer.write(HEAD % (query, key.encode(), lines) + body)
+            return int((await reader.readline()).split()[1])
+        finally:
+            writer.close()
+
+    return act
 
 
 async def normal(http: httpx.AsyncClient) -> list[float]:
@@ -72,21 +118,21 @@ async def normal(http: httpx.AsyncClient) -> list[float]:
     return found
 
 
-async def beside(server: Server, key: str, make: Callable[[], bytes], connections: int) -> tuple[Any, ...]:
+async def beside(server: Server, key: str, act: Act | None, run: str, connections: int) -> tuple[Any, ...]:
     """The normal key's times, and how many answers the hostile one got a second, by status."""
     base = f"http://127.0.0.1:{server.port}"
     statuses: dict[int, int] = {}
 
-    async def hostile() -> None:
+    async def hostile(act: Act) -> None:
         async with httpx.AsyncClient(base_url=base, timeout=120) as http:
             while True:
-                status = await post(http, key, make())
+                status = await act(http, key, run)
                 statuses[status] = statuses.get(status, 0) + 1
                 await asyncio.sleep(0.05 if status == 200 else 0.2)
 
     async with httpx.AsyncClient(base_url=base, timeout=120) as http:
-        others = [asyncio.create_task(hostile()) for _ in range(connections)]
-        await asyncio.sleep(1.0 if connections else 0)
+        others = [asyncio.create_task(hostile(act)) for _ in range(connections)] if act else []
+        await asyncio.sleep(1.0 if act else 0)
         statuses.clear()
         times = await normal(http)
         for other in others:
@@ -146,14 +192,16 @@ def write_many(server: Server, key: str) -> None:
 def policies(folder: Path) -> Path:
     place = folder / "policies"
     shutil.copytree(ROOT / "policies.d", place)
-    for number in range(8):
+    wanted = {f"nested-{number}": ("lists", f"{NESTED} && {number} >= 0") for number in range(8)}
+    wanted["values"] = ("pay", VALUES)
+    for name, (tool, expression) in wanted.items():
         conditions = [
-            {"field": "toolName", "operator": "equals", "value": "lists"},
-            {"expression": f"{NESTED} && {number} >= 0"},
+            {"field": "toolName", "operator": "equals", "value": tool},
+            {"expression": expression},
         ]
-        document = {"apiVersion": "governance/v1", "kind": "Policy", "policyId": f"nested-{number}"}
-        document |= {"name": f"Nested {number}", "action": "block", "matchConditions": conditions}
-        (place / "policies" / f"nested-{number}.yaml").write_text(json.dumps(document))
+        document = {"apiVersion": "governance/v1", "kind": "Policy", "policyId": name}
+        document |= {"name": name, "action": "block", "matchConditions": conditions}
+        (place / "policies" / f"{name}.yaml").write_text(json.dumps(document))
     return place
 
 
@@ -163,20 +211,28 @@ def row(kind: str, connections: int, median: float, times: list[float], answered
 
 
 def rows(server: Server, folder: Path) -> Iterator[str]:
-    alone, _ = asyncio.run(beside(server, "", lambda: b"", 0))
+    alone, _ = asyncio.run(beside(server, "", None, "", 0))
     median = statistics.median(alone)
     yield row("alone", 0, median, alone, "")
-    kinds: dict[str, Callable[[str], bytes]] = {
-        "escapes": lambda run: event("bash", {"command": ESCAPES}, run),
-        "macros": lambda run: event("lists", {"l": LIST}, run),
-        "commands": lambda run: event("bash", {"command": f"{SMALL}{next(_numbers)}"}, run),
-        "reads": lambda run: b"",
+    length, chunked = (
+        b"Content-Length: 0\r\n",
+        b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n",
+    )
+    kinds: dict[str, Act] = {
+        "escapes": sending(lambda: ("bash", {"command": ESCAPES})),
+        "macros": sending(lambda: ("lists", {"l": LIST})),
+        "commands": sending(lambda: ("bash", {"command": f"{SMALL}{next(_numbers)}"})),
+        "reads": lambda http, key, run: post(http, key, b""),
+        "outputs": reported,
+        "parameters": raw(server.port, b"?" + b"a&" * 30_000, length, b""),
+        "header lines": raw(server.port, b"", length + b"a:\r\n" * 14_000, b""),
+        "tiny chunks": raw(server.port, b"", chunked, b"1\r\n \r\n" * 150_000 + b"0\r\n\r\n"),
     }
     write_many(server, reader := another_key(server))
     for kind, connections in itertools.product(kinds, CONNECTIONS):
         key = reader if kind == "reads" else another_key(server)
-        make = partial(kinds[kind], f"-{kind}-{connections}")
-        yield row(kind, connections, median, *asyncio.run(beside(server, key, make, connections)))
+        done = beside(server, key, kinds[kind], f"-{kind}-{connections}", connections)
+        yield row(kind, connections, median, *asyncio.run(done))
     for connections, batch in CROWDS:
         crowd = in_crowd(server, another_key(server), folder, connections, batch)
         yield row(f"events, {batch} at once", connections, median, *asyncio.run(crowd))
