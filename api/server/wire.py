@@ -354,8 +354,8 @@ class BoundedProtocol(HttpToolsProtocol):
         left = self._deadline - self.loop.time()
         if left > 0:
             self._watch(left)
-        elif self.flow.read_paused or self._held:
-            self._watch(self.request_seconds)  # it is us who do not read
+        elif (self.flow.read_paused or self._held) and (self._between or not self.cycle.response_complete):
+            self._watch(self.request_seconds)  # it is us who do not read, of what is of interest
         elif self._between:
             super().timeout_keep_alive_handler()
         else:

@@ -138,6 +138,24 @@ async def test_a_client_that_ends_while_its_chunks_are_held(ending: str) -> None
         assert not connection.protocol._held and connection.wire.written == b""
 
 
+async def test_a_body_without_end_is_cut_off_in_time_once_it_is_answered() -> None:
+    async def refuses(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    for is_answered in (False, True):
+        connection = Connection(Service(), app=refuses, state={})
+        connection.protocol.data_received(in_chunks(b"x" * 20_000)[:-5])
+        for _ in range(5 * is_answered):
+            await asyncio.sleep(0)
+        assert connection.protocol._held and (b" 401 " in connection.wire.written) is is_answered
+        connection.protocol._deadline = asyncio.get_running_loop().time() - 1
+        connection.protocol.timeout_keep_alive_handler()
+        assert connection.wire.closing is is_answered
+        connection.wire.close()
+        connection.protocol.connection_lost(None)
+
+
 async def test_larger_chunks_are_read_as_they_come() -> None:
     connection = Connection(Service(), app=echo, state={})
     text = b"t" * 200_000
