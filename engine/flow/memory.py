@@ -151,9 +151,10 @@ class SeenValues:
             named = _named(payload)
             own, believed = named or own, named is not None
         gathered = _Gathered(self, own)
-        found, is_text = leaves(output)
-        belief, room = Belief(tool, is_text), 2 * LONGEST
-        for keys, leaf in found:
+        found = parts(output)
+        gathered.full = not found.is_whole
+        belief, room = Belief(tool, found.is_text), 2 * LONGEST
+        for keys, leaf in found.scalars:
             room -= max(len(leaf), len(beginning(leaf))) if isinstance(leaf, str) else 8
             if room < 0:
                 gathered.full = True

@@ -386,3 +386,13 @@ def test_plain_arguments_are_found_as_all_others_are(payload: Any) -> None:
     named = frozenset({"to", "cc"})
     flat = provenance._flat(payload, named)
     assert flat is None or flat == list(provenance._arguments(payload, named, []))
+
+
+@pytest.mark.parametrize(
+    "before", [[[]] * 50_000, ["a"] * 10_001, [None] * 50_000], ids=["lists", "letters", "nulls"]
+)
+def test_an_output_of_which_a_part_is_not_looked_at_says_so(before: list[Any]) -> None:
+    output = [*before, "eve@evil.example"]
+    for said in (output, json.dumps(output)):
+        assert NO_VALUES.outcome(said, PAGE, {}).full
+    assert not NO_VALUES.outcome([*before[:9_000], "eve@evil.example"], PAGE, {}).full
