@@ -10,7 +10,7 @@ import pytest
 
 from api.audit import stored_decision
 from api.ingestion.flow import SAID
-from api.store import runs
+from api.store import hook_calls, runs
 from tests.harness.application import NO_LAUNCHES, Service
 from tests.harness.conversation import check_shape
 from tests.harness.policy_bodies import on_tool
@@ -93,6 +93,19 @@ async def test_prompts_that_were_put_off_are_not_in_memory_together(
             assert answer.headers["Governance-Outcome"] == "recorded", answer.text
             records = (await service.call("admin", "GET", "/v1/audit?type=event")).json()
             assert sorted(each["details"]["eventType"] for each in records) == sorted(told)
+
+
+async def test_a_call_that_retention_removes_meanwhile_has_put_nothing_off(
+    tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    payload_of = hook_calls._payload_of
+    monkeypatch.setattr(hook_calls, "_payload_of", lambda number: payload_of(number + 1_000))
+    async with serving(tmp_path, database_url) as service:
+        call = {"toolCallId": "c-1", "toolName": "CronCreate", "inputPayload": {"prompt": "look again"}}
+        await service.report("agent", 1, "tool.called", **call)
+        said = {"hook_event_name": "UserPromptSubmit", "session_id": "run-1", "prompt": "look again"}
+        answer = await service.call("agent", "POST", "/v1/hooks/claude-code?agentId=mailer", said)
+        assert answer.headers["Governance-Outcome"] == "recorded", answer.text
 
 
 async def test_outputs_take_no_more_memory_than_their_text(tmp_path: Path, database_url: str) -> None:
