@@ -87,8 +87,16 @@ def _submodules(top: Path) -> Iterator[Path]:
 
 
 def _holds_nothing(folder: Path) -> bool:
-    """Whether it is there with nothing but what is hidden."""
-    return folder.is_dir() and all(each.name.startswith(".") for each in folder.iterdir())
+    """Whether it is there with nothing but what is hidden, though its commit has more, or nobody can tell."""
+    if not folder.is_dir() or not all(each.name.startswith(".") for each in folder.iterdir()):
+        return False
+    kept = _git_folder(folder)
+    index = None if kept is None else kept / "index"
+    if index is None or not index.exists():
+        return True
+    here = [each for each in folder.rglob("*") if each.relative_to(folder).parts[0] != ".git"]
+    with index.open("rb") as file:
+        return int.from_bytes(file.read(12)[8:], "big") > sum(not each.is_dir() for each in here)
 
 
 def out_of_sight(root: Path) -> list[Problem]:

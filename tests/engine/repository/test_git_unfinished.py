@@ -297,3 +297,22 @@ def test_a_submodule_that_is_only_missing_is_told_of(folder: Folder, with_team: 
     place.mkdir()
     assert repository.apply_files().problems == ()
     assert [each.file for each in repository.warnings] == ["policies/team"]
+
+
+def test_a_submodule_whose_commit_has_no_documents_is_checked_out_all_the_same(
+    folder: Folder, with_team: Path
+) -> None:
+    """As one that begins with what is hidden."""
+    shutil.rmtree(folder.root, ignore_errors=True)
+    run_git(folder.root.parent, *FILES, "clone", "-q", "--recursive", str(with_team), folder.root.name)
+    place = folder.root / "policies/team"
+    for name in ("b.yaml", "c.yaml"):
+        (place / name).unlink()
+    (place / ".gitkeep").touch()
+    assert [each.code for each in git.not_checked_out(folder.root)] == ["submodule"], "git has them"
+    commit(place, ".gitignore", "")
+    repository = folder.started()
+    assert sorted(repository.snapshot.of("default")) == ["a"] and repository.warnings == []
+    commit(place, "b.yaml", document("b"))
+    assert repository.apply_files().problems == ()
+    assert sorted(repository.snapshot.of("default")) == ["a", "b"]
