@@ -64,7 +64,7 @@ def report(call: bytes) -> bytes:
     output: Any = [f"value {number}" for number in range(10_000)]
     for depth in range(50):
         output = {f"notes of the customer at depth {depth}": output}
-    metadata = {"toolCallId": told["metadata"]["toolCallId"], "output": output}
+    metadata = {"toolCallId": told["metadata"]["toolCallId"], "outputPayload": output}
     named = {"eventId": f"{told['eventId']}-report", "eventType": "tool.completed", "metadata": metadata}
     return json.dumps(told | named).encode()
 
