@@ -112,14 +112,10 @@ def _parsed(texts: Sequence[str]) -> list[Json]:
     """What each text of an output holds, if that is an object or a list; else the text. INVARIANT: all that
     it says is in it, so JSON with a key that stands twice is a text, and so is YAML with a comment or a
     tag."""
-    as_json = [_json(text) for text in texts]
-    others = (text for text, value in zip(texts, as_json, strict=True) if value is None)
-    left = tuple(dict.fromkeys(filter(_may_be_yaml, others)))
-    as_yaml = dict(zip(left, _yaml(left), strict=True))
-    held = (as_yaml.get(text) if value is None else value for text, value in zip(texts, as_json, strict=True))
-    return [
-        value if isinstance(value, (dict, list)) else text for text, value in zip(texts, held, strict=True)
-    ]
+    held = {text: _json(text) for text in texts}
+    left = tuple(text for text, value in held.items() if value is None and _may_be_yaml(text))
+    held.update(zip(left, _yaml(left), strict=True))
+    return [value if isinstance(value := held[text], (dict, list)) else text for text in texts]
 
 
 def _json(text: str) -> Json:
