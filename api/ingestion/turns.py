@@ -157,15 +157,10 @@ class Turns:
             ]
             self._waiting.clear()
             self._changed.notify_all()
-        for future in left:
-            call_on(future.get_loop(), _cancel, future)
+        _tell(left, asyncio.Future.cancel, None)
         end = None if within is None else time.monotonic() + within
         for thread in self._threads:
             thread.join(None if end is None else max(0.0, end - time.monotonic()))
-
-
-def _cancel(future: asyncio.Future[Any]) -> None:
-    future.cancel()
 
 
 def _do(work: _Work) -> None:
@@ -187,12 +182,12 @@ def _do(work: _Work) -> None:
         del futures, work
 
 
-def _tell(futures: list[asyncio.Future[Any]], tell: Callable[[Any, Any], None], what: Any) -> None:
+def _tell(futures: list[asyncio.Future[Any]], tell: Callable[[Any, Any], object], what: Any) -> None:
     for future in futures:
         call_on(future.get_loop(), _settle, future, tell, what)
 
 
-def _settle(future: asyncio.Future[Any], tell: Callable[[Any, Any], None], what: Any) -> None:
+def _settle(future: asyncio.Future[Any], tell: Callable[[Any, Any], object], what: Any) -> None:
     if not future.done():
         tell(future, what)
 

@@ -64,7 +64,7 @@ def not_checked_out(root: Path, paths: Iterable[str] = ()) -> list[Problem]:
     root = Path(os.path.realpath(root))
     problems: list[Problem] = []
     for place in sorted({each for top in {root, *_tops(root, paths)} for each in _submodules(top)}):
-        if not place.is_relative_to(root) or not _holds_nothing(place):
+        if not place.is_relative_to(root) or not _lacks_its_files(place):
             continue
         path = place.relative_to(root).as_posix()
         if path.partition("/")[0] in FOLDERS and ours(f"{path}/any.yaml"):
@@ -86,7 +86,7 @@ def _submodules(top: Path) -> Iterator[Path]:
                 yield top / os.fsdecode(place.strip().strip(b'"'))
 
 
-def _holds_nothing(folder: Path) -> bool:
+def _lacks_its_files(folder: Path) -> bool:
     """Whether it is there with nothing but what is hidden, though its commit has more, or nobody can tell."""
     if not folder.is_dir() or not all(each.name.startswith(".") for each in folder.iterdir()):
         return False
