@@ -23,10 +23,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from api.context import Context
 from api.http.problems import ApiError
 from api.http.route import Route
+from api.server.connections.event_fast_path import STATE
 from api.server.console import console_routes, no_such_page
 from api.server.cors import CrossOrigin
 from api.server.endpoint import SLASH, SecurityHeaders, endpoint, path_of, problem, problem_for
-from api.server.event_fast_path import STATE
 from api.server.guide import guide_routes
 from api.server.request_observer import RequestObserver
 from api.server.routes import ROUTES

@@ -166,7 +166,7 @@ NOTICES = Counter(
 )
 
 EVENTS_PATH: Final = "/v1/events"
-"""The route that has a fast path (`server/event_fast_path.py`)."""
+"""The route that has a fast path (`server/connections/event_fast_path.py`)."""
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 """What else a client may call its method counts as none."""
 MOST_POLICIES: Final = 500

@@ -32,7 +32,7 @@ SLICE: Final = 0.005
 
 
 async def create_event(caller: Caller, values: Values, context: Context) -> Reply:
-    """POST /v1/events, unless `server/event_fast_path.py` has answered it: decided and durable on return."""
+    """POST /v1/events, unless the fast path has answered it: decided and durable on return."""
     begun = perf_counter()
     event = await context.intake.event(caller, values.body)
     if tracing.is_on():

@@ -13,7 +13,6 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from secrets import token_hex
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -22,7 +21,6 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from api.auth.credentials import key_digest, unauthenticated
 from api.caller import NOBODY, ROLES, Caller
@@ -58,16 +56,6 @@ def problem(error: ApiError, request_id: str) -> Response:
         status_code=error.status,
         headers={**error.headers, "X-Request-Id": request_id, "Cache-Control": "no-store"},
         media_type=PROBLEM,
-    )
-
-
-def last_words(error: ApiError) -> bytes:
-    """What is written of an error before a connection is closed on which there is no request to answer."""
-    content = msgspec.json.encode(error.body(f"req_{token_hex(16)}"))
-    return (
-        b"%bcontent-type: application/problem+json\r\n"
-        b"content-length: %d\r\ncache-control: no-store\r\nx-content-type-options: nosniff\r\n"
-        b"connection: close\r\n\r\n%b" % (STATUS_LINE[error.status], len(content), content)
     )
 
 

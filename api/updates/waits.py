@@ -2,8 +2,8 @@
 
 Each caller may have so many waits at once, and a person so many event streams; one more ends the oldest of
 them, which is answered with the present state, as after its time. The same happens to the caller with the
-most waits when a connection is wanted and none is idle (`server/wire.py`). Those who wait for the same look
-for it together.
+most waits when a connection is wanted and none is idle (`server/connections/crowd.py`). Those who wait for
+the same look for it together.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ from api.auth.user_tokens import verify_user_token
 from api.http import bodies
 from api.http.problems import ApiError
 from api.ingestion.validation import read_event, split_batch
-from api.server import event_fast_path
+from api.server.connections import event_fast_path
 from schemas.validation import violations
-from tests.api.server.test_known_heads import OTHER, REFUSED, REQUESTS, UNLEARNT
+from tests.api.server.connections.test_known_heads import OTHER, REFUSED, REQUESTS, UNLEARNT
 from tests.fuzz.target import Target, split_words, text_of
 from tests.harness.event_connection import FIRST, Connection, Service, played
 from tests.harness.hostile import EVENT, NOT_JSON, SAMPLES

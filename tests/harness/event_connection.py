@@ -19,9 +19,9 @@ from api.database.errors import DatabaseUnavailable
 from api.ingestion.event import Answer
 from api.ingestion.intake import Intake
 from api.ingestion.quotas import ProcessorTime, Quotas
-from api.server import event_fast_path
+from api.server.connections import event_fast_path
+from api.server.connections.event_fast_path import PATH, STATE, EventProtocol
 from api.server.endpoint import SecurityHeaders, endpoint
-from api.server.event_fast_path import PATH, STATE, EventProtocol
 from api.server.request_observer import RequestObserver
 from api.server.routes import ROUTES
 from api.updates.waits import Waits

@@ -22,7 +22,7 @@ import httpx
 import uvicorn
 
 from api.auth.credentials import new_key
-from api.server.event_fast_path import EventProtocol
+from api.server.connections.event_fast_path import EventProtocol
 from api.store import accounts
 from tests.harness.application import PASSWORD, Installation, Who
 

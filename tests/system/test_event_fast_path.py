@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import msgspec
 import pytest
 
-from api.server import event_fast_path
+from api.server.connections import event_fast_path
 from tests.harness.nodes import KEY, Node, called, nodes
 from tests.harness.policy_bodies import on_tool
 

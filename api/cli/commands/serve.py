@@ -331,7 +331,7 @@ def _run(settings: Settings, listener: socket.socket, on_hang_up: HangUp | None)
     import uvicorn
     from uvicorn.config import STARTUP_FAILURE
 
-    from api.server.event_fast_path import EventProtocol
+    from api.server.connections.event_fast_path import EventProtocol
 
     config = uvicorn.Config(
         "api.cli.serving.server_process:application",

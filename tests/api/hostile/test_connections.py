@@ -16,7 +16,7 @@ import pytest
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from api.server.wire import BoundedProtocol
+from api.server.connections.wire import BoundedProtocol
 from tests.api.hostile.test_wire import HOST, LOGIN, answers, exchange, refused
 from tests.harness.application import event as event_body
 from tests.harness.running_service import Served

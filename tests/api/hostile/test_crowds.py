@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from api.server.crowd import RESERVED
+from api.server.connections.crowd import RESERVED
 from tests.api.hostile.test_connections import connected, event, rest_of
 from tests.api.hostile.test_wire import HOST, exchange, refused
 from tests.harness.event_connection import Connection, Service
@@ -172,5 +172,5 @@ def test_a_key_and_an_address_that_have_half_of_them_each_give_way(service: Serv
 
 async def test_a_connection_that_is_being_closed_gives_way_to_nobody() -> None:
     connection = Connection(Service())
-    connection.protocol._make_way()
+    connection.protocol.make_way()
     assert connection.wire.closing and connection.protocol.holder is None

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from api.http import bodies
 from api.http.problems import ApiError
 from api.ingestion.validation import read_event
-from api.server.event_fast_path import STATE
+from api.server.connections.event_fast_path import STATE
 from schemas.validation import violations
 from tests.harness.application import Service
 from tests.harness.effort import examples

@@ -8,20 +8,26 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from api.http import bodies
+from api.server.connections.wire import MOST_HEAD, MOST_HEADERS, BoundedProtocol
 from api.server.endpoint import PROBLEM
-from api.server.wire import MOST_HEAD, BoundedProtocol
 from tests.harness.running_service import Served
 
 HOST = b"Host: service.example\r\n"
 LOGIN = b"POST /auth/login HTTP/1.1\r\n" + HOST + b"Content-Type: application/json\r\n"
 CHUNKED = LOGIN + b"Transfer-Encoding: chunked\r\n\r\n"
 GET = b"GET /v1/me HTTP/1.1\r\n" + HOST
+EVENT = (
+    b"POST /v1/events HTTP/1.1\r\n"
+    + HOST
+    + b"Content-Type: application/json\r\nX-API-Key: k\r\nContent-Length: 0\r\n"
+)
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +142,35 @@ def test_heads_without_end_are_cut_off(service: Served, pieces: Sequence[bytes])
     assert closed
     if received:  # the answer is lost when the sender is in the middle of sending
         refused(received, 400, "invalid_request")
+
+
+@pytest.mark.parametrize(
+    ("head", "told"),
+    [
+        (b"GET /v1/runs/%b HTTP/1.1\r\n" % (b"%41" * 1_400), "path"),
+        (GET + b"X:\r\n" * MOST_HEADERS, "headers"),
+        (EVENT + b"X:\r\n" * MOST_HEADERS, "headers"),
+        (GET + b"X:\r\n" * 14_000, "headers"),
+    ],
+    ids=["path", "headers", "of the fast path", "very many headers"],
+)
+def test_many_headers_and_long_paths_are_refused(service: Served, head: bytes, told: str) -> None:
+    """They are read on the event loop, before anybody is known."""
+    received, closed = exchange(service, head + b"\r\n")
+    assert closed
+    if received:  # the answer is lost when the sender is in the middle of sending
+        refused(received, 400, "invalid_request")
+        assert told.encode() in received
+
+
+def test_the_longest_ids_and_many_headers_are_read(service: Served) -> None:
+    path = quote("\U0001f9ff" * 300).encode()
+    received, _ = exchange(service, b"GET /v1/runs/%b HTTP/1.1\r\nHost: h\r\n\r\n" % path)
+    refused(received, 401)
+    spare = MOST_HEADERS - GET.count(b"\r\n") + 1
+    refused(exchange(service, GET + b"X:\r\n" * spare + b"\r\n")[0], 401)
+    long_query = b"GET /v1/runs?cursor=%b HTTP/1.1\r\nHost: h\r\n\r\n" % (b"a" * 30_000)
+    refused(exchange(service, long_query)[0], 401)
 
 
 def test_usual_heads_are_read(service: Served) -> None:

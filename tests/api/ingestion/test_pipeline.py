@@ -20,7 +20,7 @@ from api.ingestion import event as event_
 from api.ingestion.pipeline import Ingestion
 from api.ingestion.quotas import PendingQuota, ProcessorTime
 from api.ingestion.validation import checked
-from api.server import event_fast_path
+from api.server.connections import event_fast_path
 from engine.matching.ruleset import Ruleset
 from tests.harness.application import Service, event
 from tests.harness.policy_bodies import on_tool, policy_body, where

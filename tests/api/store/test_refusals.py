@@ -11,7 +11,7 @@ import pytest
 from api.caller import Caller
 from api.database.errors import DatabaseUnavailable
 from api.http.problems import ApiError
-from api.server.event_fast_path import STATE
+from api.server.connections.event_fast_path import STATE
 from api.store import refusals
 from tests.harness.application import Service, event
 from tests.harness.event_connection import Connection, request

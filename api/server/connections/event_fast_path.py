@@ -37,9 +37,9 @@ from api.ingestion.event import Answer, EventRefused, Incoming
 from api.ingestion.quotas import OverQuota
 from api.ingestion.turns import LARGE
 from api.ingestion.validation import checked
+from api.server.connections.wire import BoundedProtocol
 from api.server.endpoint import SecurityHeaders, problem_for
 from api.server.request_observer import request_id_of
-from api.server.wire import BoundedProtocol
 from api.telemetry import tracing
 
 STATE: Final = "context"
@@ -209,7 +209,7 @@ class EventProtocol(BoundedProtocol):
 
     def on_headers_complete(self) -> None:
         before: Any = self.cycle
-        ordinary = self._refused or self._beyond
+        ordinary = self._refused or self.beyond
         if self.url == _PATH and (before is None or before.response_complete) and not ordinary:
             headers = dict(self.headers)
             if len(headers) == len(self.headers) and self._is_plain(headers):

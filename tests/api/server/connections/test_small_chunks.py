@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
-from api.server.beginnings import BEGUN_TOGETHER
-from api.server.small_chunks import TOGETHER
-from api.server.wire import PIECE
+from api.server.connections.beginnings import BEGUN_TOGETHER
+from api.server.connections.small_chunks import TOGETHER
+from api.server.connections.wire import PIECE
 from tests.harness.event_connection import FIRST, Connection, Service
 
 HEAD = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"

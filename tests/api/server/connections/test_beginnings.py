@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from api.cli.commands.serve import TAKEN_TOGETHER, _handles
-from api.server.beginnings import AT_ONCE, Beginnings, credential_of
-from api.server.wire import BoundedProtocol
+from api.server.connections.beginnings import AT_ONCE, Beginnings, credential_of
+from api.server.connections.wire import BoundedProtocol
 from tests.harness.event_connection import Connection, Service
 
 

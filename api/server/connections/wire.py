@@ -1,11 +1,12 @@
 """HTTP on the wire: uvicorn's protocol, with bounds on what a connection may cost, and problem documents.
 
 The parser keeps a request's first line, headers, chunk sizes and trailers until they are complete, however
-long they get. Here they get `MOST_HEAD` bytes; whoever sends more is answered 400 and cut off, like whoever
-sends no HTTP at all. A request must arrive in time, its answer must be read, and connections are bounded.
-Trailers are dropped. Of requests that come before the one in front of them is answered, a few are read, and
-the rest lies there as it came: read, each would take a hundred times the room. They are begun a few at a time
-of all connections, so that they stand before nobody who sends one after the other. Who stops sending after a
+long they get. Here they get `MOST_HEAD` bytes, and neither many headers nor a long path, which would be read
+on the event loop before anybody is known; whoever sends more is answered 400 and cut off, like whoever sends
+no HTTP at all. A request must arrive in time, its answer must be read, and connections are bounded. Trailers
+are dropped. Of requests that come before the one in front of them is answered, a few are read, and the rest
+lies there as it came: read, each would take a hundred times the room. They are begun a few at a time of all
+connections, so that they stand before nobody who sends one after the other. Who stops sending after a
 request still gets its answer. And a request that offers an upgrade of the protocol, as some clients always
 do, keeps its body, which the parser would take for the first words of the other protocol.
 """
@@ -13,24 +14,28 @@ do, keeps its body, which the parser would take for the first words of the other
 from __future__ import annotations
 
 import sys
-from asyncio import TimerHandle
+from secrets import token_hex
 from typing import Any, ClassVar, Final
 from weakref import WeakKeyDictionary
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import msgspec
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from api import metrics
 from api.http.problems import ApiError
-from api.server.after_upgrade import parser_behind
-from api.server.beginnings import Beginnings, NextRequests, credential_of
-from api.server.crowd import FULL, RESERVED, greediest, takes_place, without_place
-from api.server.endpoint import last_words
-from api.server.small_chunks import TOGETHER, HeldFlow, is_full
+from api.server.connections.after_upgrade import parser_behind
+from api.server.connections.beginnings import Beginnings, NextRequests, credential_of
+from api.server.connections.crowd import FULL, Room, room_for_one_more, takes_place, without_place
+from api.server.connections.small_chunks import TOGETHER, HeldFlow, is_full
+from api.server.connections.unread_answer import UnreadAnswer
 from api.store.login_limits import network
 
 MOST_HEAD: Final = 65_536
 """Bytes of one request that are no body, beside those that arrive together with its beginning."""
+MOST_HEADERS: Final = 100
+MOST_PATH: Final = 4_096
+"""Bytes. The longest id of ours takes 3,600, encoded."""
 CHUNK_OVERHEAD: Final = 8
 """Bytes that may frame each byte of a body sent in the smallest chunks."""
 PIECE: Final = 2_048
@@ -42,6 +47,16 @@ OF_A_BODY: Final = 256
 STREAM: Final = "/v1/stream"
 HALF_CLOSED_SECONDS: Final = 10.0
 """For the answer to a client that sends no more: it may wait for it, or be gone."""
+
+
+def last_words(error: ApiError) -> bytes:
+    """What is written of an error before a connection is closed on which there is no request to answer."""
+    content = msgspec.json.encode(error.body(f"req_{token_hex(16)}"))
+    return (
+        b"%bcontent-type: application/problem+json\r\n"
+        b"content-length: %d\r\ncache-control: no-store\r\nx-content-type-options: nosniff\r\n"
+        b"connection: close\r\n\r\n%b" % (STATUS_LINE[error.status], len(content), content)
+    )
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -71,77 +86,49 @@ class BoundedProtocol(HttpToolsProtocol):
     """Of the request that was begun last."""
     _holder: str | None = None
     """Whose that request is, once that was asked for."""
-    _beyond = False
-    """It was let in beyond the bound, until its first request says whose it is."""
+    beyond = False
+    """See `Connection`."""
     _deadline: float | None = None
     """When the client must have sent what is waited for; None while it waits for us."""
     _over = False
     """What the client still sends is of no interest."""
     _chunks = 0
     """Of a body that were read since it was the connection's turn."""
-    _unsent = 0
-    """Bytes that the client had not made room for when it was last looked at."""
-    _look: TimerHandle | None = None
-    """The next look at them; None while there are none."""
 
     def connection_made(self, transport: Any) -> None:
         crowded = len(self.connections) >= self.most_connections
+        self._unread = UnreadAnswer(transport, self.loop)
         super().connection_made(transport)
         self.flow = HeldFlow(transport, lambda: bool(self._held) and not self.pipeline)
         # INVARIANT: writing is paused exactly as long as there are bytes that the client has no room for.
         transport.set_write_buffer_limits(high=0)
         self._wait_for_client(self.request_seconds)
         if crowded:
-            self._make_room()
-
-    def _make_room(self) -> None:
-        """Close the connection that has been waited for the longest. If all others are at work, one that only
-        waits for news is answered, and this one kept; else whoever has most of them may give way to it, or it
-        is refused."""
-        others = self._others()
-        is_full = len(others) >= self.most_connections + RESERVED
-        # Those beyond the bound give way to each other last: of many that come at once all are heard.
-        if self._close_idle(others, beyond=False):
-            return
-        if is_full:
-            self._beyond = self._close_idle(others, beyond=True)
-        elif not self._end_a_wait():
-            self._beyond = greediest(others, self.most_connections) is not None
-        else:
-            return
-        if not self._beyond:
-            self._cut_off(ApiError("unavailable", FULL))
+            room = room_for_one_more(self._others(), self.most_connections, self._end_a_wait)
+            self.beyond = room is Room.BEYOND
+            if room is Room.NONE:
+                self._cut_off(ApiError("unavailable", FULL))
 
     def _takes_place(self, holder: str) -> bool:
         """Whether it stays, now that it is known whose it is."""
-        others = self._others()
-        if len(others) < self.most_connections or self._close_idle(others, beyond=False):
-            return True
-        return takes_place(holder, others, self.most_connections)
+        return takes_place(holder, self._others(), self.most_connections)
 
     def _others(self) -> list[Any]:
         return [other for other in self.connections if other is not self]
-
-    def _close_idle(self, others: list[Any], *, beyond: bool) -> bool:
-        """Close the one that has been waited for the longest, of these; False: there is none."""
-        idle = [other for other in others if other._due is not None and other._beyond is beyond]
-        if idle:
-            min(idle, key=lambda other: other._due)._make_way()
-        return bool(idle)
 
     def _end_a_wait(self) -> bool:
         """Have a request that waits for news answered; False when there is none."""
         return False
 
     @property
-    def _due(self) -> float | None:
-        """When the client must have sent or read what is waited for."""
-        return self._deadline if self._look is None else self._look.when()
+    def due(self) -> float | None:
+        """See `Connection`."""
+        return self._deadline if self._unread.due is None else self._unread.due
 
     @property
     def holder(self) -> str | None:
-        """See `AtWork`."""
-        if self._over or self.transport.is_closing() or self._due is not None:
+        """See `Connection`."""
+        if self._over or self.transport.is_closing() or self.due is not None:
             return None
         if self._holder is None:
             self._holder = self._whose()
@@ -152,46 +139,29 @@ class BoundedProtocol(HttpToolsProtocol):
         return f"address {network(self.client[0]) if self.client else ''}"
 
     def end_behind_answer(self) -> None:
-        """See `AtWork`."""
+        """See `Connection`."""
         cycle = self._running or self.cycle
         cycle.keep_alive, self._over = False, True
         if cycle.response_complete:  # and the next one was not begun
             self.transport.close()
 
-    def _make_way(self) -> None:
-        unread = self._look is not None
+    def make_way(self) -> None:
+        """See `Connection`."""
+        unread = self._unread.due is not None
         self._deadline = None  # nobody else takes its place as well
-        self._look_no_more()
+        self._unread.ends()
         if unread:
             self.transport.abort()
         else:
             self.transport.close()
 
-    # A client that reads slowly is waited for as long as it reads; to close would wait for one that does not.
-
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._look_later()
+        self._unread.begins(self.request_seconds)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._look_no_more()
-
-    def _look_later(self) -> None:
-        self._unsent = self.transport.get_write_buffer_size()
-        self._look = self.loop.call_later(self.request_seconds, self._look_again)
-
-    def _look_again(self) -> None:
-        if self.transport.get_write_buffer_size() < self._unsent:
-            self._look_later()
-        else:
-            self._look = None
-            self.transport.abort()
-
-    def _look_no_more(self) -> None:
-        if self._look is not None:
-            self._look.cancel()
-            self._look = None
+        self._unread.ends()
 
     def data_received(self, data: bytes) -> None:
         if self._held:
@@ -253,6 +223,16 @@ class BoundedProtocol(HttpToolsProtocol):
         self._wait_for_client(self.request_seconds)
         super().on_message_begin()
 
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        if len(self.url) > MOST_PATH and len(self.url.partition(b"?")[0]) > MOST_PATH:
+            raise ApiError("invalid_request", f"a path may have at most {MOST_PATH} bytes")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        if len(self.headers) > MOST_HEADERS:
+            raise ApiError("invalid_request", f"a request may have at most {MOST_HEADERS} headers")
+
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
         # INVARIANT: what the parser finds behind the body (trailers) never reaches the headers of a request.
@@ -296,8 +276,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if beginnings is None:
             beginnings = self._beginnings[self.server_state] = Beginnings(self.loop)
         start = super()._start_asgi_task
-        if self._beyond:
-            self._beyond = False
+        if self.beyond:
+            self.beyond = False
             if not self._takes_place(holder):
                 cycle.keep_alive = False
                 start(cycle, without_place(cycle.scope, app))  # in no queue, which keeps others out
@@ -368,20 +348,24 @@ class BoundedProtocol(HttpToolsProtocol):
             self._running.disconnected = True
             self._running.message_event.set()
             self._beginnings[self.server_state].leave(self._holder or "", self)
-        self._look_no_more()
+        self._unread.ends()
         if self.timeout_keep_alive_task is not None:
             self.timeout_keep_alive_task.cancel()
             self.timeout_keep_alive_task = None
 
     def _unsupported_upgrade_warning(self) -> None:
         """The parser has stopped behind the head of a request that offers an upgrade: a new one goes on."""
-        stopped = sys.exception() if sys.version_info >= (3, 12) else sys.exc_info()[1]
+        stopped = sys.exc_info()[1]
         self._rest = self._data[int(stopped.args[0]) :] if stopped is not None else b""
         self.parser, head = parser_behind(self, self.scope["headers"])
         self.parser.feed_data(head)
 
     def send_400_response(self, msg: str) -> None:
-        self._cut_off(ApiError("invalid_request", "this is no HTTP request that can be read"))
+        stopped = sys.exc_info()[1]  # by the parser, or within it by us
+        ours = stopped.__context__ if stopped is not None else None
+        if not isinstance(ours, ApiError):
+            ours = ApiError("invalid_request", "this is no HTTP request that can be read")
+        self._cut_off(ours)
 
     def _cut_off(self, error: ApiError) -> None:
         cycle = self.cycle

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from api.server.beginnings import BEGUN_TOGETHER
-from api.server.wire import HEAD_END, OF_A_BODY, PIECE
+from api.server.connections.beginnings import BEGUN_TOGETHER
+from api.server.connections.wire import HEAD_END, OF_A_BODY, PIECE
 from tests.harness.event_connection import FIRST, Connection, Service, body, request
 
 MANY = 3_000

@@ -1,0 +1,116 @@
+"""Whose connections give way when all that there may be are at work: those of whoever has most of them.
+
+Who opens connection after connection, and keeps a request at work on each, would have everybody else refused:
+health, people who halt agents, hooks of hosts that go ahead then. So a new connection is let in until its
+first request says whose it is. If it is of the one who has most, it is refused; else one of those is ended
+behind the answer that it waits for, so that nobody loses one.
+
+Who that is must not be what a client may choose: a valid key or token stands for its key or user, and all
+else - no credential, a wrong one - for the address that it comes from.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from operator import itemgetter
+from secrets import token_hex
+from typing import Any, Final, Protocol
+
+from api import metrics
+from api.http.problems import ApiError
+from api.server.endpoint import problem
+
+RESERVED: Final = 32
+"""Connections beyond the bound, until those that end behind their answers can be closed."""
+SHARE: Final = 0.1
+"""Of the connections that there may be; who has no more, or no more than `RESERVED`, gives way to nobody.
+Less than half, since one who attacks may be two: a key, and an address without one."""
+READY: Final = "/health/ready"
+"""Is answered all the same: agents and hooks in the fail mode `open` let a call through only where that is
+not there, and none may get there by a crowd of its own."""
+FULL: Final = "too many connections are open; try again"
+
+
+class Connection(Protocol):
+    """One of those that share the room."""
+
+    beyond: bool
+    """It was let in beyond the bound, until its first request says whose it is."""
+
+    @property
+    def holder(self) -> str | None:
+        """Whose request is at work on it; None while there is none."""
+
+    @property
+    def due(self) -> float | None:
+        """When the client must have sent or read what is waited for; None while it waits for us."""
+
+    def make_way(self) -> None:
+        """It is closed."""
+
+    def end_behind_answer(self) -> None:
+        """It takes no more requests, and is closed once the one at work is answered."""
+
+
+class Room(Enum):
+    """Of a connection that comes when there are as many as there may be."""
+
+    OF_ANOTHER = auto()
+    BEYOND = auto()
+    NONE = auto()
+
+
+def room_for_one_more(others: Sequence[Connection], most: int, end_a_wait: Callable[[], bool]) -> Room:
+    """The connection that has been waited for the longest gives way. If all are at work, one that only waits
+    for news is answered; else whoever has most of them may have to give way, or there is no place."""
+    # Those beyond the bound give way to each other last: of many that come at once all are heard.
+    if _idle_gives_way(others, beyond=False):
+        return Room.OF_ANOTHER
+    if len(others) >= most + RESERVED:
+        return Room.BEYOND if _idle_gives_way(others, beyond=True) else Room.NONE
+    if end_a_wait():
+        return Room.OF_ANOTHER
+    return Room.NONE if _greediest(others, most) is None else Room.BEYOND
+
+
+def takes_place(holder: str, others: Sequence[Connection], most: int) -> bool:
+    """Whether a connection beyond those that there may be stays, by whose its first request is: then one of
+    whoever has most of the others ends."""
+    if len(others) < most or _idle_gives_way(others, beyond=False):
+        return True
+    found = _greediest(others, most)
+    if found in (None, holder):
+        return False
+    next(each for each in others if each.holder == found).end_behind_answer()
+    return True
+
+
+def _idle_gives_way(connections: Sequence[Connection], *, beyond: bool) -> bool:
+    """Close the one that has been waited for the longest, of these; False: there is none."""
+    idle = [(each.due, each) for each in connections if each.due is not None and each.beyond is beyond]
+    if idle:
+        min(idle, key=itemgetter(0))[1].make_way()
+    return bool(idle)
+
+
+def _greediest(connections: Sequence[Connection], most: int) -> str | None:
+    """Who has most of the connections at work, of so many that there may be; None: too few."""
+    counts = Counter(each.holder for each in connections)
+    del counts[None]
+    if not counts:
+        return None
+    holder, count = counts.most_common(1)[0]
+    return holder if count > max(most * SHARE, RESERVED) else None
+
+
+def without_place(scope: Any, app: Any) -> Any:
+    """The application of a request for which there is no connection."""
+    return app if scope["path"] == READY else _refuse
+
+
+async def _refuse(scope: Any, receive: Any, send: Any) -> None:
+    metrics.requested("", "", 503)
+    error = ApiError("unavailable", FULL, headers={"Connection": "close"})
+    await problem(error, f"req_{token_hex(16)}")(scope, receive, send)
