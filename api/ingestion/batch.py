@@ -25,6 +25,7 @@ from api.database.lanes.guards import Assumed, Outcome, completed, ended, lock_b
 from api.database.lanes.keys import KeyRow
 from api.database.transaction import Transaction
 from api.ingestion.event import Incoming
+from api.ingestion.known.counts import CallCounts
 from api.ingestion.known.lookups import KnownEvent, answered, looked_up, remembered
 from api.ingestion.known.runs import KnownCalls, KnownRun, KnownRuns
 from api.ingestion.rows import (
@@ -37,18 +38,15 @@ from api.ingestion.rows import (
     RunValueRow,
     TableRow,
 )
-from api.store import recorded_calls, run_values
+from api.store import run_values
 from api.store.expiry import OUTPUTS
 from api.store.grants.reading import grants_of_calls
-from engine.matching.rate_limit import is_over, window_start
-from engine.model import RateLimit
 
 _CHANGING = (
     *("status", "task", "model", "reason", "agent_context", "ended_at"),
     *("parent_run_id", "labels", "steps", "flow"),
 )
 """The columns of a run that change."""
-_TOGETHER = 256  # times of calls that are read at once: to find one goes through all that are newer
 _UPDATE_RUN = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in _CHANGING)} WHERE run_no = ?"
 
 
@@ -69,17 +67,9 @@ class Batch:
     """By the hash of the event's id."""
     next_run: int
     next_event: int
-    leaps: Leaps | None = None
-    counts: dict[str, int] = field(default_factory=dict)
-    """Rate-limit bucket to the calls that count in its window now, or as many as fit."""
-    fresh: dict[str, int] = field(default_factory=dict)
-    """The same of this batch alone."""
-    times: dict[str, tuple[int, list[float]]] = field(default_factory=dict)
-    """Bucket to times of calls that count in it, newest first, and how many are newer than those."""
+    counts: CallCounts
     cancelled: set[int] = field(default_factory=set)
     """Numbers of calls that waited for people until this batch ended their run."""
-    pending: dict[str, int] = field(default_factory=dict)
-    """API key to its approvals that wait, with those of this batch."""
     uses: dict[str, int] = field(default_factory=dict)
     """Grant to the calls that went ahead by it, with those of this batch."""
     changed: list[KnownRun] = field(default_factory=list)
@@ -96,7 +86,6 @@ class Batch:
     event_rows: list[EventRow] = field(default_factory=list)
     call_rows: list[CallRow] = field(default_factory=list)
     approval_rows: list[ApprovalRow] = field(default_factory=list)
-    hit_rows: list[RateHitRow] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     """Of calls that are in memory (PostgreSQL)."""
     value_rows: list[RunValueRow] = field(default_factory=list)
@@ -130,7 +119,7 @@ class Batch:
             found.calls,
             found.known,
             *transaction.next_numbers(len(events)),
-            leaps,
+            CallCounts(store, transaction, leaps),
         )
 
     def new_run(self, event: Incoming) -> KnownRun:
@@ -222,26 +211,6 @@ class Batch:
         )
         self.known[event.event_hash] = KnownEvent(organisation_id, body.eventId, answer, event_no, event.raw)
 
-    def is_over(self, bucket: str, limit: RateLimit) -> bool:
-        """Whether a call lies beyond a rate limit, with those of this batch."""
-        since = window_start(limit, self.transaction.now) - self._ahead(limit)
-        counted = self.counts.get(bucket)
-        if counted is None:
-            counted = self.counts[bucket] = self._counted(bucket, since, limit.limit)
-        over = is_over(limit, counted)
-        if not over and self.transaction.assumed is not None:
-            # Counted is what this batch adds; so many may be there already.
-            self.transaction.assumed.limits[bucket] = (since, limit.limit - 1 - counted)
-        return over
-
-    def _counted(self, bucket: str, since: float, most: int) -> int:
-        if self.is_assumed:
-            return 0
-        if not self.store.is_sqlite:
-            # Known before, as a rule, and locked with all others: then this is nothing new.
-            self.store.rows(*lock_buckets([bucket]))
-        return recorded_calls.counted(self.store, bucket, since, most)
-
     @property
     def is_assumed(self) -> bool:
         """Whether what is in the database was assumed, and not looked at."""
@@ -251,50 +220,6 @@ class Batch:
         """Raises NeedsAnswer there: what follows takes a look."""
         if self.is_assumed:
             raise NeedsAnswer
-
-    def may_hold(self, key_id: str, most: int) -> bool:
-        """Whether one more call of a key may wait for a person, as it does then."""
-        if (held := self.pending.get(key_id)) is None:
-            held = self._held(key_id)
-        may = held < most
-        self.pending[key_id] = held + may
-        if may and self.transaction.assumed is not None:
-            # Held is what this batch adds; so many may be there already.
-            self.transaction.assumed.pending[key_id] = most - 1 - held
-        return may
-
-    def _held(self, key_id: str) -> int:
-        if self.is_assumed:
-            return 0
-        rows = self.store.rows(
-            "SELECT COUNT(*) FROM approvals WHERE key_id = ? AND status = 'pending'", (key_id,)
-        )
-        return int(rows[0][0])
-
-    def free_at(self, bucket: str, limit: RateLimit) -> float:
-        """When a call that `is_over` a limit would not be so any more, if no other came before it."""
-        now = self.transaction.now
-        # When the newest calls but one are so many as fit; those of this batch are the newest of all.
-        newer = limit.limit - 1 - self.fresh.get(bucket, 0)
-        if newer >= 0 and not self.is_assumed:
-            since = window_start(limit, now) - self._ahead(limit)
-            first, times = self.times.get(bucket, (0, []))
-            if not first <= newer < first + len(times):
-                first = max(0, newer - _TOGETHER)
-                times = recorded_calls.newest(self.store, bucket, since, newer + 1 - first, first)
-                self.times[bucket] = first, times
-            now = min(now, *times[newer - first :][:1])
-        return now + limit.window_seconds + self._ahead(limit)
-
-    def _ahead(self, limit: RateLimit) -> float:
-        """INVARIANT: calls of before a leap of the clock count as long as if it had not leapt."""
-        return 0.0 if self.leaps is None else self.leaps.ahead(limit.window_seconds)
-
-    def hit(self, bucket: str, expires_at: float) -> None:
-        """One more call counts in a bucket that `is_over` was asked of."""
-        self.counts[bucket] += 1
-        self.fresh[bucket] = self.fresh.get(bucket, 0) + 1
-        self.hit_rows.append(RateHitRow(bucket, self.transaction.now, expires_at))
 
     def used(self, grant_id: str, bucket: str) -> int:
         """How many calls went ahead by a grant. INVARIANT: nobody else counts them meanwhile."""
@@ -381,7 +306,7 @@ class Batch:
         else:
             self.id_index.keys.enter(self.transaction, self.keys)
         self.flush_events()
-        self._insert(RateHitRow, self.hit_rows)
+        self._insert(RateHitRow, self.counts.rows)
         self._insert(RunValueRow, self.value_rows)
         self._insert(GrantUseRow, self.use_rows)
 

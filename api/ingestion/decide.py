@@ -83,15 +83,14 @@ def halted(halt: Mapping[str, Any]) -> str:
 def _is_over(batch: Batch, call: ToolCall, policy: Policy) -> bool:
     limit = policy.rate_limit
     assert limit is not None
-    return batch.is_over(bucket(policy, call), limit)
+    return batch.counts.is_over(bucket(policy, call), limit)
 
 
 def count(batch: Batch, outcome: DecidedCall) -> None:
     """A call that goes ahead counts against the rate limits that it met."""
     if outcome.status == "blocked":
         return
-    now = batch.transaction.now
     for policy in outcome.decision.counted:
         limit = policy.rate_limit
         assert limit is not None
-        batch.hit(bucket(policy, outcome.evaluated.call), now + limit.window_seconds)
+        batch.counts.hit(bucket(policy, outcome.evaluated.call), limit)

@@ -292,7 +292,7 @@ class Ingestion:
         if begun_at is not None:
             self.evaluator.counted(event, begun_at)
         asks = outcome.status == "awaiting_approval"
-        if asks and not self._pending.may_hold(batch, event.caller.key_id):
+        if asks and not self._pending.may_hold(batch.counts, event.caller.key_id):
             batch.need_answer()  # it may be known already
             return refusals.too_many_pending(self._pending.most)
         return outcome

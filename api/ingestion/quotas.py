@@ -17,9 +17,10 @@ import threading
 import time
 from collections.abc import Callable
 from time import monotonic, thread_time
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from api.clock import DAY
+from api.ingestion.known.counts import CallCounts
 
 T = TypeVar("T")
 
@@ -95,15 +96,6 @@ class Quotas:
         self._full[key_id] = events, (kept if kept > now else now) + size * self._of_a_byte
 
 
-class Held(Protocol):
-    @property
-    def is_assumed(self) -> bool:
-        """Whether it began without a look at what is there, and is done anew where that matters."""
-
-    def may_hold(self, key_id: str, most: int) -> bool:
-        """Whether one more call of a key may wait for a person, as it does then."""
-
-
 class PendingQuota:
     """One per process, used by whoever commits; 0 means that there is no limit. Nodes that commit at the very
     same moment may go beyond it by what they commit."""
@@ -118,16 +110,16 @@ class PendingQuota:
         """Whether as many as may were waiting, when it was looked at last."""
         return bool(self._full) and self._full.get(key_id, 0.0) > self._clock()
 
-    def may_hold(self, batch: Held, key_id: str) -> bool:
+    def may_hold(self, counts: CallCounts, key_id: str) -> bool:
         """Whether one more call of a key may wait for a person."""
         if not self.most:
             return True
         if self.is_full(key_id):
             return False
-        if batch.may_hold(key_id, self.most):
+        if counts.may_hold(key_id, self.most):
             self._full.pop(key_id, None)
             return True
-        if not batch.is_assumed:
+        if not counts.is_assumed:
             self._full[key_id] = self._clock() + FULL_SECONDS
         return False
 

@@ -329,7 +329,7 @@ def _tell_when_free(batch: Batch, outcome: DecidedCall, matched: list[dict[str, 
     for match, shown in zip(outcome.decision.matched, matched, strict=True):
         limit = match.policy.rate_limit
         if limit is not None:
-            free = batch.free_at(bucket(match.policy, outcome.evaluated.call), limit)
+            free = batch.counts.free_at(bucket(match.policy, outcome.evaluated.call), limit)
             shown["freeAt"] = iso(free)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from api.clock import iso, seconds
 from api.database.connection import Database
-from api.ingestion.batch import Batch
+from api.ingestion.known.counts import CallCounts
 from api.store import recorded_calls
 from tests.harness.application import Service, event
 from tests.harness.policy_bodies import on_tool, policy_body, where
@@ -29,13 +29,13 @@ def test_no_more_are_counted_than_fit(
     tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted: list[int] = []
-    count = Batch._counted
+    count = CallCounts._count
 
-    def noted(batch: Batch, bucket: str, since: float, most: int) -> int:
-        counted.append(count(batch, bucket, since, most))
+    def noted(counts: CallCounts, bucket: str, since: float, most: int) -> int:
+        counted.append(count(counts, bucket, since, most))
         return counted[-1]
 
-    monkeypatch.setattr(Batch, "_counted", noted)
+    monkeypatch.setattr(CallCounts, "_count", noted)
 
     async def play() -> None:
         async with Service(tmp_path, [WARN, BLOCK], database=database_url) as service:

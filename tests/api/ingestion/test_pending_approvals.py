@@ -110,7 +110,7 @@ async def test_no_limit(tmp_path: Path, database_url: str) -> None:
 
 
 def test_a_full_key_is_not_counted_with_each_call() -> None:
-    class Batch:
+    class Counts:
         looks = 0
         is_assumed = False
 
@@ -118,13 +118,13 @@ def test_a_full_key_is_not_counted_with_each_call() -> None:
             self.looks += 1
             return key_id != "full"
 
-    now, batch = [0.0], Batch()
+    now, counts = [0.0], Counts()
     quota = PendingQuota(3, lambda: now[0])
-    assert [quota.may_hold(batch, "full") for _ in range(5)] == [False] * 5 and batch.looks == 1
-    assert quota.may_hold(batch, "other") and batch.looks == 2
+    assert [quota.may_hold(counts, "full") for _ in range(5)] == [False] * 5 and counts.looks == 1
+    assert quota.may_hold(counts, "other") and counts.looks == 2
     now[0] += FULL_SECONDS
-    assert not quota.may_hold(batch, "full") and batch.looks == 3
-    assert PendingQuota(0).may_hold(batch, "full")
+    assert not quota.may_hold(counts, "full") and counts.looks == 3
+    assert PendingQuota(0).may_hold(counts, "full")
     # What only assumed how many there are is done anew, and has marked nobody.
-    batch.is_assumed, anew = True, PendingQuota(3, lambda: now[0])
-    assert not anew.may_hold(batch, "full") and not anew.is_full("full")
+    counts.is_assumed, anew = True, PendingQuota(3, lambda: now[0])
+    assert not anew.may_hold(counts, "full") and not anew.is_full("full")
