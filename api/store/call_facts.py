@@ -14,6 +14,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
+from peewee import fn
 
 from api.database.connection import Database
 from api.database.models import CallTable, Event
@@ -141,6 +142,11 @@ def is_event_of_call() -> Any:
 def body_of_call() -> Any:
     """The same, as the column `body` of a select of calls."""
     return Event.select(Event.body).where(is_event_of_call()).alias("body")
+
+
+def size_of_call() -> Any:
+    """The length of that body in bytes, as the column `size`."""
+    return Event.select(fn.LENGTH(Event.body)).where(is_event_of_call()).alias("size")
 
 
 class _Metadata(msgspec.Struct):

@@ -14,13 +14,14 @@ from api.caller import Caller
 from api.database.id_index import IdIndex
 from api.database.models import CallTable
 from api.hosts.report import MOST_OF_ID
-from api.store.call_facts import body_of_call, input_payload
+from api.store.call_facts import body_of_call, input_payload, size_of_call
 from api.store.runs import own_run
 
 MOST: Final = 5
 """The newest of them that are looked at."""
-MOST_SCHEDULED: Final = 100
-"""The same of calls that put a prompt off."""
+MOST_SCHEDULED: Final = 2_000
+MOST_SCHEDULED_BYTES: Final = 128 * 1_048_576
+"""The same of calls that put a prompt off, and of their events."""
 AGAIN: Final = " again "
 """Stands behind a host's name in those of further calls that it gives the same one."""
 
@@ -59,16 +60,21 @@ def calls_of_tool(id_index: IdIndex, caller: Caller, run_id: str, tool_name: str
 def has_scheduled(
     id_index: IdIndex, caller: Caller, run_id: str, tool_names: tuple[str, ...], text: str
 ) -> bool:
-    """Whether a call of one of these tools has put the text off until later, to come back as a prompt. Each
-    may have megabytes, so they are read one after another."""
+    """Whether a call of one of these tools may have put the text off until later, to come back as a prompt:
+    one has, or there are more than are looked at. Each may have megabytes, so they are read one by one."""
     run = own_run(caller, run_id)
     if run is None:
         return False
-    calls: Any = CallTable.select(CallTable.call_no)
+    calls: Any = CallTable.select(CallTable.call_no, size_of_call())
     calls = _in_order(calls.where(id_index.calls_of([run.run_no]) & CallTable.tool_name.in_(tool_names)))
-    numbers = [number for (number,) in calls.limit(MOST_SCHEDULED).tuples()]
-    payloads = (_payload_of(number) for number in numbers)
-    return any(str(payload.get("prompt")).strip() == text.strip() for payload in payloads)
+    left = MOST_SCHEDULED_BYTES
+    for place, (number, size) in enumerate(list(calls.limit(MOST_SCHEDULED + 1).tuples())):
+        left -= size or 0
+        if place == MOST_SCHEDULED or left < 0:
+            return True
+        if str(_payload_of(number).get("prompt")).strip() == text.strip():
+            return True
+    return False
 
 
 def _payload_of(call_no: int) -> dict[str, Any]:

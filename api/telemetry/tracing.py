@@ -12,6 +12,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
+from threading import Thread
 from typing import Any, Final
 
 from api.version import VERSION
@@ -23,8 +24,8 @@ ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_EN
 PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 HTTP: Final = "http/protobuf"
 PACKAGES: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
-FLUSH_MILLISECONDS: Final = 5_000
-"""For the spans that are still here when the process ends."""
+FLUSH_SECONDS: Final = 5.0
+"""For the spans that are still here when the process ends; the SDK itself would wait for minutes."""
 
 _tracer: Any = None
 _provider: Any = None
@@ -80,8 +81,11 @@ def stop() -> None:
     global _tracer, _provider
     provider, _tracer, _provider = _provider, None, None
     if provider is not None:
-        provider.force_flush(FLUSH_MILLISECONDS)
-        provider.shutdown()
+        sending = Thread(target=provider.shutdown, name="spans", daemon=True)
+        sending.start()
+        sending.join(FLUSH_SECONDS)
+        if sending.is_alive():
+            log.warning("the last spans were not taken within %g seconds, and are given up", FLUSH_SECONDS)
 
 
 def is_on() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -9,7 +10,9 @@ import pytest
 from api.hosts import claude_shape
 from api.hosts.report import OTHER, PROMPT
 from api.hosts.table import host
+from api.store import hook_calls
 from tests.api.hosts.conftest import Agent
+from tests.harness.agent_host import recorded, told
 
 
 def prompts(agent: Agent) -> list[str]:
@@ -35,6 +38,21 @@ def test_a_prompt_that_an_agent_has_scheduled_is_no_persons_word(agent: Callable
     assert "custom.user_message" not in prompts(made)
     made.tell("prompt")
     assert "custom.user_message" in prompts(made)
+
+
+@pytest.mark.parametrize("bound", ["MOST_SCHEDULED", "MOST_SCHEDULED_BYTES"])
+def test_behind_more_than_are_looked_at_nothing_is_a_persons_word(
+    agent: Callable[..., Agent], monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    made = agent("claude-code")
+    made.tell("prompt")
+    made.tell("schedule")
+    text = recorded("claude-code")["schedule"]["tool_input"]["prompt"]
+    others = told("claude-code", "schedule", session=made.session, call="c-2")
+    made.hook(others.replace(json.dumps(text).encode(), b'"water the plants"'))
+    monkeypatch.setattr(hook_calls, bound, 1)
+    made.tell("scheduled")
+    assert "custom.user_message" not in prompts(made)
 
 
 @pytest.mark.parametrize("name", ["codex", "copilot"])

@@ -6,10 +6,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
@@ -126,6 +128,36 @@ def test_what_is_in_the_way_of_spans_is_said(
     assert not tracing.is_on()
     (line,) = caplog.records
     assert said in line.getMessage()
+
+
+def test_what_is_left_is_sent_at_the_end() -> None:
+    made = InMemorySpanExporter()
+    tracing.use(BatchSpanProcessor(made))
+    with tracing.step("commit"):
+        pass
+    tracing.stop()
+    assert list(by_name(made)) == ["commit"]
+
+
+def test_a_receiver_that_does_not_answer_keeps_no_stop_waiting(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, given_up = Event(), Event()
+
+    class Silent(InMemorySpanExporter):
+        def export(self, spans: Any) -> Any:
+            begun.set()
+            given_up.wait(60)
+            return super().export(spans)
+
+    monkeypatch.setattr(tracing, "FLUSH_SECONDS", 0.1)
+    tracing.use(BatchSpanProcessor(Silent()))
+    with tracing.step("commit"):
+        pass
+    tracing.stop()
+    assert begun.wait(60) and not given_up.is_set()
+    assert "the last spans were not taken within 0.1 seconds" in caplog.text
+    given_up.set()
 
 
 def test_nothing_is_loaded_while_spans_are_off() -> None:
