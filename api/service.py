@@ -53,7 +53,7 @@ from api.settings import Settings
 from api.store import approvals
 from api.store.refusals import Refusals
 from api.store.review import changes, reading
-from api.store.webhooks import WebhookOutbox
+from api.store.webhooks.outbox import WebhookOutbox
 from api.updates.feed import Feed
 from api.updates.hub import Hub
 from api.updates.waits import Waits

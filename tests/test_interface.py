@@ -17,7 +17,7 @@ from api.http.problems import CODES
 from api.ingestion.validation import EVENT_TYPES
 from api.server import openapi
 from api.server.routes import ROUTES
-from api.store.webhooks import EVENTS as WEBHOOK_EVENTS
+from api.store.webhooks.webhooks import EVENTS as WEBHOOK_EVENTS
 from engine import model
 from engine.conditions.operators import OPERATORS
 from schemas.validation import violations

@@ -40,7 +40,7 @@ from api.audit.testimony import (
 from api.database import audit_chain
 from api.database.connection import Database
 from api.store.review.terms import digest_of_shown
-from api.store.webhooks import receiver
+from api.store.webhooks.webhooks import receiver
 
 
 class _Step(msgspec.Struct):

@@ -53,7 +53,7 @@ LEAP_BITS: Final = 24
 
 
 class Outbox(Protocol):
-    """Turns a webhook event into delivery rows: one per subscribed webhook (`store/webhooks.py`)."""
+    """Turns a webhook event into delivery rows: one per subscribed webhook (`store/webhooks/outbox.py`)."""
 
     columns: tuple[str, ...]
     """The first is `webhook_id`."""

@@ -24,7 +24,7 @@ from api.ingestion.validation import EVENT_TYPES
 from api.server.openapi import TAGS
 from api.server.routes import ROUTES
 from api.settings import OF_CLIENTS, TABLE
-from api.store.webhooks import EVENTS
+from api.store.webhooks.webhooks import EVENTS
 
 FOLDER: Final = Path(__file__).parent / "reference"
 

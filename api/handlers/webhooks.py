@@ -16,7 +16,7 @@ from api.database.transaction import Transaction
 from api.http.exchange import Reply, Values, decode_cursor, number_before, page
 from api.http.problems import ApiError, all_of, need, not_found
 from api.http.route import ADMIN, Route, page_query
-from api.store import deliveries, webhooks
+from api.store.webhooks import deliveries, webhooks
 from api.webhooks import address, signing
 from schemas.suggestion import suggestion
 

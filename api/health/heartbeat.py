@@ -25,8 +25,8 @@ from api.health import nodes
 from api.health.clocks import ClockCheck
 from api.health.history import EVERY_SECONDS, History, Point, point_of, slot_of
 from api.health.nodes import SILENT_SECONDS
-from api.store import deliveries
 from api.store.review import reading
+from api.store.webhooks import deliveries
 from api.version import VERSION
 from engine.live import LivePolicies
 

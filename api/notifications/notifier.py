@@ -15,8 +15,8 @@ from api.clock import Clock
 from api.notifications.chats import SHAPES
 from api.notifications.mail import Mailer
 from api.notifications.texts import compose
-from api.store.deliveries import Claimed
 from api.store.notifications.channels import Channel
+from api.store.webhooks.deliveries import Claimed
 from api.webhooks.address import problem_with
 from api.webhooks.sender import PostResult, Sender
 

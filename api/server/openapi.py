@@ -14,7 +14,7 @@ import schemas
 from api.http.problems import CODES
 from api.http.route import Route
 from api.server.endpoint import PROBLEM
-from api.store.webhooks import EVENTS
+from api.store.webhooks.webhooks import EVENTS
 from api.version import VERSION
 
 Json = Any

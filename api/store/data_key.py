@@ -8,7 +8,7 @@ import json
 from api.database.models import DataKey, NotificationSecret, Organisation, Webhook
 from api.database.secrets_at_rest import PREFIX, VAULT, SecretsLocked, new_data_key, unwrapped, wrapped
 from api.database.transaction import Transaction
-from api.store.webhooks import WEBHOOK
+from api.store.webhooks.webhooks import WEBHOOK
 
 MEND = (
     "the secrets in the database (of webhooks, and keys of user tokens) are encrypted under another signing"

@@ -31,10 +31,9 @@ from api.database.errors import DatabaseUnavailable
 from api.database.transaction import Transaction
 from api.database.writer import Writer
 from api.loops import call_on
-from api.store import deliveries
-from api.store.deliveries import Claimed, Outcome
-from api.store.notifications import delivery_order
-from api.store.webhooks import WebhookOutbox
+from api.store.webhooks import deliveries, delivery_order
+from api.store.webhooks.deliveries import Claimed, Outcome
+from api.store.webhooks.outbox import WebhookOutbox
 from api.webhooks import schedule, signing
 from api.webhooks.address import places
 from api.webhooks.presence import Presence

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from api.server.routes import ROUTES
-from api.store.webhooks import EVENTS
+from api.store.webhooks.webhooks import EVENTS
 from tests.browser.support import POLICIES, Console
 from tests.harness.running_service import Served
 

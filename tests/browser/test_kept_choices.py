@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from api.store.notifications import channels
-from api.store.webhooks import EVENTS
+from api.store.webhooks.webhooks import EVENTS
 from tests.browser.support import Console, entered
 
 pytestmark = pytest.mark.browser

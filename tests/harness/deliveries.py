@@ -16,8 +16,9 @@ from api.database.transaction import Transaction
 from api.database.writer import Writer
 from api.notifications.mail import Mailer
 from api.notifications.notifier import Notifier
-from api.store import deliveries, webhooks
 from api.store.notifications import channels, notices
+from api.store.webhooks import deliveries, webhooks
+from api.store.webhooks.outbox import WebhookOutbox
 from api.webhooks import signing
 from api.webhooks.sender import Resolver, Sender
 from api.webhooks.worker import DeliveryWorker, Limits
@@ -36,7 +37,7 @@ class Bench:
     """The parts, and short words for what tests do with them."""
 
     def __init__(
-        self, store: Database, writer: Writer, outbox: webhooks.WebhookOutbox, worker: DeliveryWorker
+        self, store: Database, writer: Writer, outbox: WebhookOutbox, worker: DeliveryWorker
     ) -> None:
         self.store, self.writer, self.outbox, self.worker = store, writer, outbox, worker
 
@@ -179,7 +180,7 @@ async def bench(
     store = Database(url)
     store.migrate()
     VAULT.unlock(b"the same key in every process...")
-    outbox = webhooks.WebhookOutbox(store, random_ids, delays[0])
+    outbox = WebhookOutbox(store, random_ids, delays[0])
     writer = Writer(store, clock, random_ids, outbox=outbox)
     writer.start()
     worker = DeliveryWorker(

@@ -17,7 +17,7 @@ import msgspec
 from api.database.models import NotificationSecret, Webhook
 from api.database.secrets_at_rest import VAULT
 from api.database.transaction import Transaction
-from api.store import webhooks
+from api.store.webhooks import webhooks
 from schemas import load
 
 TEST: Final = "notification.test"

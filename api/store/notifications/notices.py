@@ -16,9 +16,9 @@ from api.clock import iso
 from api.database.connection import marks
 from api.database.models import Delivery
 from api.database.transaction import Transaction
-from api.store import webhooks
 from api.store.notifications import channels
-from api.store.notifications.delivery_order import newest_of, next_attempt
+from api.store.webhooks import outbox
+from api.store.webhooks.delivery_order import newest_of, next_attempt
 
 MOST_AT_ONCE: Final = 500
 """Notices that go out in one message."""
@@ -38,7 +38,7 @@ def drop_outdated(transaction: Transaction, channel_id: str) -> None:
     """Delete due notices that are no news any more: of approvals that have ended, and that one is unseen
     which somebody has seen since."""
     now = transaction.now
-    transaction.store.rows_changed(_DROP, (channel_id, now, now, webhooks.UNSEEN))
+    transaction.store.rows_changed(_DROP, (channel_id, now, now, outbox.UNSEEN))
 
 
 def rest(transaction: Transaction, channel_id: str, until: float) -> None:
@@ -112,12 +112,10 @@ def enqueue_now(
     transaction: Transaction, receiver_id: str, organisation_id: str, event: str, data: dict[str, str]
 ) -> Delivery:
     """What goes out at once to a webhook or channel, as it will be kept."""
-    now, payload = transaction.now, webhooks.payload_of(event, data, transaction.now)
-    row = webhooks.delivery_row(
-        receiver_id, transaction.ids("dlv"), organisation_id, event, payload, now, now
-    )
+    now, payload = transaction.now, outbox.payload_of(event, data, transaction.now)
+    row = outbox.delivery_row(receiver_id, transaction.ids("dlv"), organisation_id, event, payload, now, now)
     transaction.enqueue_delivery(row)
-    return Delivery(**dict(zip(webhooks.COLUMNS, row, strict=True)))
+    return Delivery(**dict(zip(outbox.COLUMNS, row, strict=True)))
 
 
 def rests_behind(payloads: Sequence[str]) -> bool:

@@ -12,7 +12,8 @@ from api.audit.checkpoints import Checkpointer
 from api.audit.installation_key import InstallationKey
 from api.database import audit_chain
 from api.database.connection import Database
-from api.store import deliveries, expiry
+from api.store import expiry
+from api.store.webhooks import deliveries
 from tests.faults.database_faults import HOLD
 from tests.harness.application import Service
 from tests.harness.policy_bodies import on_tool

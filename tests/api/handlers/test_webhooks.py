@@ -15,7 +15,7 @@ import pytest
 import standardwebhooks
 
 import schemas
-from api.store import webhooks
+from api.store.webhooks import webhooks
 from tests.harness.application import Service
 from tests.harness.policy_bodies import on_tool
 from tests.harness.receiver import Answer, Receiver

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 import schemas
-from api.store import webhooks
+from api.store.webhooks import webhooks
 
 FOUR = {"runId": "r", "toolCallId": "c", "toolName": "t", "agentId": "a"}
 MADE = {

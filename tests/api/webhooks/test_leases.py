@@ -9,7 +9,7 @@ import pytest
 
 from api.database.connection import Database
 from api.database.models import Delivery, Webhook
-from api.store import deliveries, webhooks
+from api.store.webhooks import deliveries, webhooks
 from api.webhooks.presence import Presence
 from api.webhooks.worker import Limits
 from tests.harness.deliveries import all_are, bench, run

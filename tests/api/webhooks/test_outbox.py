@@ -7,8 +7,8 @@ import asyncio
 import msgspec
 
 from api.clock import DAY
-from api.store import deliveries, webhooks
-from api.store.notifications.delivery_order import DeliveryOrder
+from api.store.webhooks import deliveries, webhooks
+from api.store.webhooks.delivery_order import DeliveryOrder
 from tests.harness.deliveries import Bench, bench
 
 

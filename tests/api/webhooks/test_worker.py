@@ -12,7 +12,7 @@ import standardwebhooks
 
 from api.clock import seconds
 from api.health.stored import stored
-from api.store import deliveries, webhooks
+from api.store.webhooks import deliveries, webhooks
 from api.webhooks import signing
 from api.webhooks.presence import Presence
 from api.webhooks.worker import Limits

@@ -24,10 +24,10 @@ from api.database.connection import marks
 from api.database.models import Delivery, Webhook
 from api.database.secrets_at_rest import signing
 from api.database.transaction import Transaction
-from api.store import webhooks
 from api.store.notifications import channels, notices
 from api.store.notifications.channels import Channel
-from api.store.notifications.delivery_order import newest_of, next_attempt
+from api.store.webhooks import webhooks
+from api.store.webhooks.delivery_order import newest_of, next_attempt
 
 log = logging.getLogger("governance")
 
