@@ -142,17 +142,20 @@ def write(file: Path, text: str | None) -> bool:
         place.unlink()
         return True
     place.parent.mkdir(parents=True, exist_ok=True)
-    mode = place.stat().st_mode & 0o777 if before is not None else 0o644
-    replace(place, text, mode)
+    mode, ends = 0o644, "\n"
+    if before is not None:
+        mode = place.stat().st_mode & 0o777
+        ends = "\r\n" if b"\r\n" in place.read_bytes() else "\n"
+    replace(place, text, mode, ends)
     return True
 
 
-def replace(place: Path, text: str, mode: int) -> None:
-    """A file with this text and mode, in one rename."""
+def replace(place: Path, text: str, mode: int, ends: str = "\n") -> None:
+    """A file with this text, mode and ends of lines, in one rename."""
     temporary = place.with_name(f".{place.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
-        with open(descriptor, "w", encoding="utf-8") as file:  # noqa: PTH123 - opened with its mode
+        with open(descriptor, "w", encoding="utf-8", newline=ends) as file:  # noqa: PTH123 - opened with its mode
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

@@ -85,8 +85,9 @@ def test_installing_again_changes_nothing_and_other_options_replace_it(home: Pat
     assert not file.exists()
 
 
+@pytest.mark.parametrize("ends", ["\n", "\r\n"], ids=["unix", "dos"])
 @every_host
-def test_what_else_stands_there_stays(home: Path, name: str) -> None:
+def test_what_else_stands_there_stays(home: Path, name: str, ends: str) -> None:
     file, entries = file_of(home, name), host(name).entries
     event = next(iter(entries.decides))
     own = {"type": "command", entries.command: "./mine.sh"}
@@ -95,16 +96,19 @@ def test_what_else_stands_there_stays(home: Path, name: str) -> None:
         value["version"] = entries.version
     text = json.dumps(value, indent=4, ensure_ascii=False) + "\n"
     file.parent.mkdir(parents=True)
-    file.write_text(text, encoding="utf-8")
+    file.write_text(text, encoding="utf-8", newline=ends)
+    before = file.read_bytes()
     file.chmod(0o640)
     assert run("install", name) == 0
+    installed = file.read_bytes()
+    assert installed.count(ends.encode()) == installed.count(b"\n")
     changed = json.loads(file.read_text(encoding="utf-8"))
     assert {key: changed[key] for key in THEIRS} == THEIRS
     assert changed["hooks"][event][0] == value["hooks"][event][0]
     assert file.stat().st_mode & 0o777 == 0o640
-    assert file.with_name(file.name + BACKUP).read_text(encoding="utf-8") == text
+    assert file.with_name(file.name + BACKUP).read_bytes() == before
     assert run("uninstall", name) == 0
-    assert file.read_text(encoding="utf-8") == text
+    assert file.read_bytes() == before
     assert run("uninstall", name) == 0
 
 
