@@ -17,12 +17,13 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from threading import Thread
 from typing import Any, Final
 
 import certifi
 import httpcore
 
-from api.loops import Threads
+from api.loops import call_on
 from api.webhooks.address import place, refusal
 from api.webhooks.bounded_answer import MOST_ANSWER_BYTES, AnswerTooLong, BoundedAnswer
 from api.webhooks.connections import KEPT_SECONDS, Connections
@@ -71,20 +72,41 @@ class AddressRefused(Exception):
 
 
 class SystemResolver:
-    """The system's resolver on threads of its own, so that a slow name server holds up nobody else."""
+    """The system's resolver, so many names at once, each on a thread of its own: a name server that is silent
+    keeps it for half a minute, and holds up nobody else, nor the end of the process."""
 
-    def __init__(self, threads: int) -> None:
-        self._threads = Threads(threads, "resolve")
+    def __init__(self, at_once: int) -> None:
+        self._free = asyncio.Semaphore(at_once)
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
-        loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(
-            self._threads, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        )
-        return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+        await self._free.acquire()
+        asked: asyncio.Future[Sequence[str]] = asyncio.get_running_loop().create_future()
+        try:
+            Thread(target=self._ask, args=(asked, host, port), name="resolve", daemon=True).start()
+        except RuntimeError as error:
+            self._free.release()
+            raise OSError(str(error)) from None
+        return await asked
 
-    def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+    def _ask(self, asked: asyncio.Future[Sequence[str]], host: str, port: int) -> None:
+        addresses, failed = [], None
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+        except (OSError, UnicodeError) as error:
+            failed = error
+        call_on(asked.get_loop(), self._told, asked, addresses, failed)
+
+    def _told(
+        self, asked: asyncio.Future[Sequence[str]], addresses: Sequence[str], failed: Exception | None
+    ) -> None:
+        self._free.release()
+        if asked.done():
+            return  # whoever asked has gone
+        if failed is not None:
+            asked.set_exception(failed)
+        else:
+            asked.set_result(addresses)
 
 
 class Addresses:

@@ -102,11 +102,8 @@ class DeliveryWorker:
         self._clock, self._random = clock, random
         self._delays = tuple(delays) or schedule.DELAYS
         self._limits = limits or Limits()
-        self._threads: SystemResolver | None = None
         if sender is None:
-            if resolver is None:
-                resolver = self._threads = SystemResolver(self._limits.attempts)
-            sender = Sender(resolver, places(allow))
+            sender = Sender(resolver or SystemResolver(self._limits.attempts), places(allow))
         self._sender = sender
         self._notify: Notify = notify(sender) if notify is not None else _no_channels
         self._state = _State()
@@ -350,5 +347,3 @@ class DeliveryWorker:
                 await self._writer.write(job)
         self._presence.leave()
         await self._sender.close()
-        if self._threads is not None:
-            self._threads.close()

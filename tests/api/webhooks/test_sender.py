@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
@@ -12,6 +16,7 @@ import pytest
 
 from api.webhooks import address
 from api.webhooks.sender import MOST_BODY_BYTES, PostResult, Resolver, Sender, SystemResolver
+from tests.harness.places import ROOT
 from tests.harness.receiver import Answer as Reply
 from tests.harness.receiver import Certificate, Receiver
 
@@ -280,8 +285,6 @@ def test_a_slow_name_server_does_not_hold_up_the_loop() -> None:
                 await asyncio.sleep(0.01)
                 longest = max(longest, time.monotonic() - before)
 
-        import socket
-
         real = socket.getaddrinfo
 
         def slow(*arguments: Any, **options: Any) -> Any:
@@ -295,7 +298,48 @@ def test_a_slow_name_server_does_not_hold_up_the_loop() -> None:
         finally:
             socket.getaddrinfo = real
             ticking.cancel()
-            resolver.close()
         return longest
 
     assert run(work()) < 0.3
+
+
+SILENT = """
+import asyncio, contextlib, socket, time
+from api.webhooks.sender import SystemResolver
+
+socket.getaddrinfo = lambda *arguments, **options: time.sleep(600)
+
+async def ask():
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(SystemResolver(1)("a.example", 443), 0.1)
+
+asyncio.run(ask())
+"""
+
+
+def test_a_silent_name_server_does_not_hold_up_the_end_of_the_process() -> None:
+    subprocess.run([sys.executable, "-c", SILENT], check=True, timeout=120, cwd=ROOT)
+
+
+async def test_so_many_names_are_asked_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, answer = [], threading.Event()
+
+    def answered(host: str, *more: Any, **told: Any) -> Any:
+        asked.append(host)
+        answer.wait(60)
+        if host == "gone":
+            raise socket.gaierror(socket.EAI_NONAME, "nobody")
+        return [(0, 0, 0, "", ("192.0.2.7", 443))] * 2
+
+    monkeypatch.setattr(socket, "getaddrinfo", answered)
+    resolver = SystemResolver(2)
+    tasks = [asyncio.create_task(resolver(host, 443)) for host in ("gone", "left", "third")]
+    while len(asked) < 2:
+        await asyncio.sleep(0.001)
+    tasks[1].cancel()
+    await asyncio.sleep(0.01)
+    assert sorted(asked) == ["gone", "left"], "who has gone keeps its place until the name server answers"
+    answer.set()
+    assert await tasks[2] == ["192.0.2.7"]
+    with pytest.raises(socket.gaierror):
+        await tasks[0]
