@@ -129,7 +129,7 @@ def is_folder(path: Path) -> bool:
 def _of_disk(folder: Path) -> tuple[dict[str, bytes], list[Problem]]:
     from engine.errors import Problem
     from engine.worktree.disk import Disk, reason
-    from engine.worktree.git import not_checked_out
+    from engine.worktree.git_state import not_checked_out
 
     disk = Disk(folder)
     listing = disk.scan()

@@ -26,7 +26,7 @@ from engine.live import LivePolicies
 from engine.repository.archive import FileChange
 from engine.repository.cache import DocumentCache
 from engine.repository.repository import Repository
-from engine.worktree import git
+from engine.worktree import git_state
 from engine.worktree.commits import CommitQueue
 from engine.worktree.observer import Progress
 
@@ -57,7 +57,7 @@ def open_policies(
         commit=commits.add if settings.git == "commit" else None,
         installation=f"{installation:016x}",
     )
-    if settings.git == "commit" and not git.in_work_tree(settings.policies_dir):
+    if settings.git == "commit" and not git_state.in_work_tree(settings.policies_dir):
         log.warning(
             "GOVERNANCE_GIT=commit, but `%s` is in no git work tree, so nothing will be committed; "
             "run `git init` there, or leave the setting out",

@@ -10,7 +10,7 @@ It changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
@@ -21,8 +21,8 @@ from engine.repository.baseline import Baseline
 from engine.repository.loader import DocumentLoader, Loaded, Put
 from engine.repository.revisions import Attribution
 from engine.repository.snapshot import Snapshot
-from engine.worktree import git, markers, paths
-from engine.worktree.disk import EVERY, reason, shown
+from engine.worktree import git_state, markers, paths
+from engine.worktree.disk import EVERY, shown
 from engine.worktree.journal import Journal, Undo
 from engine.worktree.observer import FileState, Observed, Progress
 from engine.worktree.paths import Kind, Place, place_of
@@ -184,29 +184,10 @@ class Planner:
         return put
 
     def _barred(self, plan: Plan, edits: Collection[str]) -> list[Problem]:
-        """Why no edit is taken over now, whatever the files say."""
+        """Why no edit is taken over now, whatever the files say. A policy that git has only not put there yet
+        would be out of force."""
         foreign = self._worktree.occupancy.barred(edits) if plan.head.revision else []
-        return foreign + self._waits_for_git(edits)
-
-    def _waits_for_git(self, edits: Iterable[str]) -> list[Problem]:
-        """Why no edit is taken over now: a policy that is only not replayed yet, or lies in a submodule that
-        is not checked out yet, would be out of force."""
-        try:
-            what = git.unfinished(self._worktree.root, edits)
-            if not what:
-                return git.not_checked_out(self._worktree.root, edits)
-        except OSError as error:
-            where = shown(str(error.filename))
-            message = (
-                f"nobody can tell whether git is in the middle of a rebase or the like: `{where}` cannot be "
-                f"looked at ({reason(error)}); let the user of the service read and enter it"
-            )
-            return [Problem(message, "", "git_unfinished")]
-        message = (
-            f"git is in the middle of {what}: what the files say comes into force when it is finished or"
-            " given up; `git status` says how"
-        )
-        return [Problem(message, "", "git_unfinished")]
+        return foreign + git_state.waits(self._worktree.root, edits)
 
     def is_removal(self, plan: Plan, path: str) -> bool:
         """True when somebody took away the file of a policy in force."""

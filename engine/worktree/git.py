@@ -13,13 +13,13 @@ import signal
 import subprocess
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from engine.errors import DocumentError, Problem
-from engine.worktree.disk import shown
-from engine.worktree.paths import FOLDERS, Place, ours, place_of
+from engine.errors import DocumentError
+from engine.worktree.git_state import git_folder, in_work_tree, locked, under_way, work_tree
+from engine.worktree.paths import Place, place_of
 
 log = logging.getLogger("governance.git")
 
@@ -30,129 +30,7 @@ PATIENCE: Final = 1.0
 """Seconds that a commit waits for somebody else's work with git."""
 MOST_LINES: Final = 6
 """Of what git says when it refuses."""
-_UNFINISHED: Final = {
-    "rebase-merge": "a rebase",
-    "rebase-apply": "a rebase or `git am`",
-    "MERGE_HEAD": "a merge",
-    "CHERRY_PICK_HEAD": "a cherry-pick",
-    "REVERT_HEAD": "a revert",
-    "sequencer": "a series of cherry-picks or reverts",
-    "BISECT_START": "a bisect",
-}
-"""What git keeps in its folder while it waits for a person, and what it is in the middle of."""
 _SAFE: Final = ("-c", "core.hooksPath=/dev/null", "-c", "core.quotePath=false")
-
-
-def locked(root: Path, paths: Iterable[str] = ()) -> bool:
-    """True while git is changing the work tree of this folder or of these files, as far as this user sees."""
-    with contextlib.suppress(OSError):
-        return any((folder / "index.lock").exists() for folder in _git_folders(root, paths))
-    return False
-
-
-def unfinished(root: Path, paths: Iterable[str] = ()) -> str:
-    """What git is in the middle of in the work tree of this folder, or of these files, which may be a clone
-    within it: what they say is of no commit that anybody meant. Empty: nothing. Raises OSError where nobody
-    may look."""
-    return next((what for folder in _git_folders(root, paths) if (what := _unfinished(folder))), "")
-
-
-def not_checked_out(root: Path, paths: Iterable[str] = ()) -> list[Problem]:
-    """Submodules that hold documents and stand empty, as after a clone, a pull or an archive (without `.git`)
-    that did not take them along: without their policies more is allowed than was meant. Who removes the empty
-    folder means it. Raises OSError."""
-    root = Path(os.path.realpath(root))
-    problems: list[Problem] = []
-    for place in sorted({each for top in {root, *_tops(root, paths)} for each in _submodules(top)}):
-        if not place.is_relative_to(root) or not _lacks_its_files(place):
-            continue
-        path = place.relative_to(root).as_posix()
-        if path.partition("/")[0] in FOLDERS and ours(f"{path}/any.yaml"):
-            message = (
-                f"the submodule `{shown(path)}` is not checked out, so its documents are missing; run `git "
-                "submodule update --init --recursive`. If you mean it, remove the empty folder"
-            )
-            problems.append(Problem(message, "", "submodule", shown(path)))
-    return problems
-
-
-def _submodules(top: Path) -> Iterator[Path]:
-    """Where those of this work tree belong, by its `.gitmodules`."""
-    modules = top / ".gitmodules"
-    if modules.is_file():
-        for line in modules.read_bytes().splitlines():
-            key, _, place = line.partition(b"=")
-            if key.strip().lower() == b"path":
-                yield top / os.fsdecode(place.strip().strip(b'"'))
-
-
-def _lacks_its_files(folder: Path) -> bool:
-    """Whether it is there with nothing but what is hidden, though its commit has more, or nobody can tell."""
-    if not folder.is_dir() or not all(each.name.startswith(".") for each in folder.iterdir()):
-        return False
-    kept = _git_folder(folder)
-    index = None if kept is None else kept / "index"
-    if index is None or not index.exists():
-        return True
-    here = [each for each in folder.rglob("*") if each.relative_to(folder).parts[0] != ".git"]
-    with index.open("rb") as file:
-        return int.from_bytes(file.read(12)[8:], "big") > sum(not each.is_dir() for each in here)
-
-
-def out_of_sight(root: Path) -> list[Problem]:
-    """That what git keeps of this folder is not there, as in a container that has the work tree alone, or has
-    not put there what it should, which is no edit that would tell of it."""
-    with contextlib.suppress(OSError):
-        for found in _git_folders(root, ()):
-            if not found.is_dir():
-                message = (
-                    f"`.git` leads to `{shown(str(found))}`, where nothing is, so nobody can tell whether git"
-                    " is in the middle of a rebase or the like, and what the files say meanwhile comes into "
-                    "force; have that folder seen here, too, or use git only while the service is stopped"
-                )
-                return [Problem(message, "", "git_unfinished", ".git")]
-        return not_checked_out(root)
-    return []
-
-
-def _unfinished(folder: Path) -> str:
-    try:
-        return next((what for name, what in _UNFINISHED.items() if (folder / name).exists()), "")
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(folder)) from None
-
-
-def _git_folders(root: Path, paths: Iterable[str]) -> list[Path]:
-    """Where git keeps what belongs to the work tree of this folder, and of these files. Raises OSError."""
-    found = map(_git_folder, _tops(root, paths))
-    return [each for each in found if each is not None]
-
-
-def _tops(root: Path, paths: Iterable[str]) -> list[Path]:
-    """Where the work trees of this folder and of these files begin. Raises OSError."""
-    root = Path(os.path.realpath(root))  # unlike `resolve`, it takes a link that leads to itself
-    folders = {
-        "/".join(parts[:end]) for path in paths for parts in [path.split("/")] for end in range(1, len(parts))
-    }
-    top = _work_tree(root)
-    within = [root / each for each in sorted(folders) if (root / each / ".git").exists()]
-    return within if top is None else [top, *within]
-
-
-def _git_folder(top: Path) -> Path | None:
-    """Of the work tree that begins here. Git itself is not asked: it may not be there, and says nothing about
-    what belongs to another user."""
-    dot = top / ".git"
-    if not dot.is_file():
-        return dot if dot.is_dir() else None
-    kind, _, place = os.fsdecode(dot.read_bytes()).partition(":")  # a linked work tree, or a submodule
-    return top / place.strip() if kind == "gitdir" else None
-
-
-def _work_tree(folder: Path) -> Path | None:
-    """The top of the work tree that the folder lies in, not of the one that a link to it does."""
-    folder = Path(os.path.realpath(folder))
-    return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), None)
 
 
 def authors(root: Path, paths: Iterable[str]) -> Mapping[str, str]:
@@ -247,13 +125,6 @@ def _home(root: Path, path: str) -> str:
     return next((home for home in homes if (root / home / ".git").exists()), "")
 
 
-def in_work_tree(root: Path) -> bool:
-    """Whether the folder lies in a git work tree."""
-    with contextlib.suppress(OSError):
-        return _work_tree(root) is not None
-    return False
-
-
 def _wait_for_others(root: Path) -> None:
     """Give whoever works with git in this folder a moment to finish."""
     deadline = time.monotonic() + PATIENCE
@@ -264,11 +135,11 @@ def _wait_for_others(root: Path) -> None:
 def _refuse_passing_head(root: Path) -> None:
     """A commit in the middle of a rebase or the like is gone when that is given up. Raises GitFailed."""
     with contextlib.suppress(OSError):  # git says itself where it may not look
-        top = _work_tree(root)
-        folder = None if top is None else _git_folder(top)
+        top = work_tree(root)
+        folder = None if top is None else git_folder(top)
         if folder is None:
             return
-        if what := _unfinished(folder):
+        if what := under_way(folder):
             raise GitFailed(f"cannot commit during {what}; finish it, or give it up")
         if not (folder / "HEAD").read_bytes().startswith(b"ref:"):
             log.warning(

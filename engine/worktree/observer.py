@@ -17,7 +17,7 @@ from typing import Final
 
 from engine.documents.document import digest_of
 from engine.errors import DocumentError, PolicyFileInvalid, Problem, StorageError
-from engine.worktree import git
+from engine.worktree import git_state
 from engine.worktree import paths as paths_
 from engine.worktree.disk import EVERY, Disk, Pause, Signature, reason, settled, shown, unreadable
 
@@ -110,7 +110,8 @@ class Observer:
             named = [path for path in listing.files if path.endswith(paths_.TEST)]
             mistaken = [each for path in named if (each := self._mistaken(path, listing.files[path]))]
             self.overlooked = [*listing.overlooked, *mistaken]
-            self.folders, self.unseen_git = frozenset(listing.folders), git.out_of_sight(self._disk.root)
+            self.folders = frozenset(listing.folders)
+            self.unseen_git = git_state.out_of_sight(self._disk.root)
             seen.refused, seen.folders = listing.refused, listing.folders
             found = {path: each for path, each in listing.files.items() if not paths_.ignored(path)}
             wanted = {path for path in expected - found.keys() if not _covered(path, seen.refused)}

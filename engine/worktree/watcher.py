@@ -17,7 +17,7 @@ import watchfiles
 from watchfiles import Change
 
 from engine.errors import Problem
-from engine.worktree import git
+from engine.worktree import git_state
 
 log = logging.getLogger("governance.policies")
 
@@ -108,11 +108,11 @@ class Watcher:
                 paths |= more
             except queue.Empty:
                 # What git did last may not be told yet when it unlocks: once more it must be quiet.
-                was_locked, locked = locked, git.locked(self._root, paths)
+                was_locked, locked = locked, git_state.locked(self._root, paths)
                 waited = self._monotonic() - begun
                 if not (locked or was_locked) or waited > STALE_LOCK_SECONDS:
                     break
-            if self._monotonic() - begun > MAX_DEBOUNCE and not git.locked(self._root, paths):
+            if self._monotonic() - begun > MAX_DEBOUNCE and not git_state.locked(self._root, paths):
                 break
         return paths or set()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.worktree import commits, git
+from engine.worktree import commits, git, git_state
 from engine.worktree.commits import CommitQueue
 from tests.harness.policy_folder import ADMIN, BODY, Folder, commit_first, document, run_git, told
 from tests.harness.waiting import until
@@ -166,9 +166,9 @@ def started(pid: str) -> bytes:
 
 def test_a_git_lock_is_seen(folder: Folder) -> None:
     run_git(folder.root.parent, "init", "-q")
-    assert not git.locked(folder.root)
+    assert not git_state.locked(folder.root)
     (folder.root.parent / ".git/index.lock").touch()
-    assert git.locked(folder.root)
+    assert git_state.locked(folder.root)
 
 
 def history(folder: Folder) -> list[str]:

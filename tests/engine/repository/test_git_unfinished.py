@@ -11,7 +11,7 @@ import pytest
 
 from engine import live as live_module
 from engine.errors import PolicyFileInvalid, RefusedToStart
-from engine.worktree import git
+from engine.worktree import git, git_state
 from tests.harness.policy_folder import ADMIN, Folder, document, messages, run_git
 from tests.harness.watched_folder import watching
 
@@ -87,14 +87,15 @@ CASES = [
 def test_what_git_is_in_the_middle_of_is_seen(
     diverged: Path, begin: Callable[[Path], None], command: tuple[str, ...], what: str
 ) -> None:
-    assert git.unfinished(diverged / "policies.d") == ""
+    assert git_state.waits(diverged / "policies.d") == []
     begin(diverged)
-    assert git.unfinished(diverged / "policies.d") == what
+    (found,) = git_state.waits(diverged / "policies.d")
+    assert f"in the middle of {what}: " in found.message
     with pytest.raises(git.GitFailed, match=f"cannot commit during {what}") as caught:
         git.commit_file(diverged / "policies.d", "policies/a.yaml", ADMIN, "message")
     assert caught.value.busy
     run_git(diverged, *command, "reset" if command == ("bisect",) else "--abort")
-    assert git.unfinished(diverged / "policies.d") == ""
+    assert git_state.waits(diverged / "policies.d") == []
 
 
 def test_a_policy_whose_commit_is_not_replayed_yet_stays_in_force(folder: Folder, diverged: Path) -> None:
@@ -165,7 +166,7 @@ def test_where_nobody_may_look_nothing_comes_into_force(folder: Folder) -> None:
     closed = "x" * 300
     (folder.root.parent / ".git").write_text(f"gitdir: {closed}\n")
     folder.write("policies/a.yaml", document("a", name="Two"))
-    assert not git.locked(folder.root)
+    assert not git_state.locked(folder.root)
     (problem,) = repository.apply_files().problems
     assert problem.message.startswith("nobody can tell whether git is in the middle of a rebase")
     assert closed in problem.message
@@ -309,10 +310,29 @@ def test_a_submodule_whose_commit_has_no_documents_is_checked_out_all_the_same(
     for name in ("b.yaml", "c.yaml"):
         (place / name).unlink()
     (place / ".gitkeep").touch()
-    assert [each.code for each in git.not_checked_out(folder.root)] == ["submodule"], "git has them"
+    assert [each.code for each in git_state.not_checked_out(folder.root)] == ["submodule"], "git has them"
     commit(place, ".gitignore", "")
     repository = folder.started()
     assert sorted(repository.snapshot.of("default")) == ["a"] and repository.warnings == []
     commit(place, "b.yaml", document("b"))
     assert repository.apply_files().problems == ()
     assert sorted(repository.snapshot.of("default")) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "path = policies/team",
+        "\tPATH=policies/team # theirs",
+        'path = "policies/team"',
+        "path = policies/team ; x",
+    ],
+)
+def test_the_place_of_a_submodule_is_read_as_git_reads_it(folder: Folder, line: str) -> None:
+    folder.root.mkdir(exist_ok=True)
+    (folder.root / ".gitmodules").write_text(f'[submodule "team"]\n{line}\n\turl = ../team\n')
+    place = folder.root / "policies/team"
+    place.mkdir(parents=True)
+    theirs = run_git(folder.root, "config", "--file", ".gitmodules", "submodule.team.path")
+    assert theirs.strip() == "policies/team"
+    assert [each.file for each in git_state.not_checked_out(folder.root)] == ["policies/team"]
