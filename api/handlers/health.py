@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
 from api import metrics
 from api.auth.credentials import unauthenticated
-from api.caller import Caller
+from api.caller import NOBODY, Caller
 from api.clock import iso
 from api.context import Context
 from api.database.errors import DatabaseUnavailable
@@ -26,6 +26,7 @@ from api.http.route import ANYONE, Route
 from api.policies.warnings import warnings
 from api.store import accounts
 from api.version import VERSION
+from engine.errors import Problem
 from engine.live import LivePolicies, described
 
 T = TypeVar("T")
@@ -73,17 +74,15 @@ async def prometheus(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /metrics, with the token of the settings when there is one. INVARIANT: however many ask, they cost
     others little: it is written beside the event loop, once for all who ask meanwhile."""
     _check_token(context.settings.metrics_token, values.headers.get("authorization", ""))
-    with context.waits.together("metrics", partial(_written, caller, context)) as written:
-        await asyncio.wait([written])
-    return Reply(written.result(), media_type=metrics.MEDIA_TYPE)
+    return Reply(await _for_all(context, _written), media_type=metrics.MEDIA_TYPE)
 
 
-async def _written(caller: Caller, context: Context) -> bytes:
+async def _written(context: Context) -> bytes:
     read = context.store.read
     found = await _answered(read(stored, context.store, context.clock()))
     unindexed = await _answered(read(_unindexed, context.live))
     state = context.live.health(), _uptime(context), found
-    return await context.reads.people.run(caller.holder, partial(exposition, *state, unindexed=unindexed))
+    return await context.reads.people.run(NOBODY.holder, partial(exposition, *state, unindexed=unindexed))
 
 
 def _check_token(token: str, sent: str) -> None:
@@ -105,9 +104,21 @@ def _reply(body: dict[str, Any], why: str | None) -> Reply:
 
 async def _why_not(context: Context) -> str | None:
     """Why nothing can be decided and recorded now, in words; None when it can."""
-    store = context.store
-    answers = await _answered(store.read_first(store.rows, "SELECT 1"))
+    answers = await _for_all(context, _database_answers)
     return context.readiness.why_not() or (None if answers else "the database does not answer")
+
+
+async def _database_answers(context: Context) -> bool:
+    store = context.store
+    return bool(await _answered(store.read_first(store.rows, "SELECT 1")))
+
+
+async def _for_all(context: Context, look: Callable[[Context], Coroutine[Any, Any, T]]) -> T:
+    """What a look finds, once for all who ask meanwhile. INVARIANT: however many ask, who logs in or halts
+    does not stand behind them, and nobody who does makes the database seem away."""
+    with context.waits.together(look, partial(look, context)) as found:
+        await asyncio.wait([found])
+    return found.result()
 
 
 async def _answered(asked: Awaitable[T]) -> T | None:
@@ -128,9 +139,13 @@ def _uptime(context: Context) -> float:
     return context.steady() - context.started_at
 
 
+async def _warnings(context: Context) -> list[Problem]:
+    return await _answered(context.store.read_first(warnings, context.live)) or []
+
+
 async def _policies(context: Context) -> dict[str, Any]:
     found = context.live.health()
-    others = await _answered(context.store.read_first(warnings, context.live)) or []
+    others = await _for_all(context, _warnings)
     return found | {"warnings": [*found["warnings"], *map(described, others)]}
 
 
