@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -29,6 +30,10 @@ from api.server.static import File, answer, files_below
 
 HOME: Final = "/docs"
 CONTENTS: Final = "index"
+
+
+_rendering: Final = threading.Lock()
+"""INVARIANT: nothing is rendered twice, however many ask for it first: `cache` lets all of them begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,11 +230,15 @@ def _search_index() -> File:
 
 def _page(request: Request) -> Response:
     name = str(request.path_params.get("name", "")) or CONTENTS
-    return answer(request, _html(name) if name in names() else _assets().get(name))
+    with _rendering:
+        file = _html(name) if name in names() else _assets().get(name)
+    return answer(request, file)
 
 
 def _search(request: Request) -> Response:
-    return answer(request, _search_index())
+    with _rendering:
+        file = _search_index()
+    return answer(request, file)
 
 
 def guide_routes() -> list[BaseRoute]:

@@ -11,6 +11,7 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
+from api.server import guide
 from api.server.guide import CONTENTS, HOME, guide_routes, names, page
 from api.server.static import POLICY
 from tests.harness.guide import GUIDE
@@ -44,6 +45,20 @@ def test_every_page_is_served_with_the_strict_policy(name: str) -> None:
     assert not re.search(r"\son\w+=|\sstyle=|<style|<script(?![^>]*\ssrc=\"/)|javascript:", answer.text)
     assert not re.search(r"(?:src|action)=\"https?:", answer.text)
     assert get(page(name).path, **{"If-None-Match": answer.headers["etag"]}).status_code == 304
+
+
+def test_a_page_is_rendered_once_however_many_ask_for_it_first() -> None:
+    """To render takes the interpreter from everybody else, so a crowd must not do it at once."""
+    guide._search_index.cache_clear()
+    page.cache_clear()
+
+    async def crowd() -> None:
+        transport = httpx.ASGITransport(Starlette(routes=guide_routes()))
+        async with httpx.AsyncClient(transport=transport, base_url="http://guide.example") as client:
+            await asyncio.gather(*(client.get(f"{HOME}/search.json") for _ in range(20)))
+
+    asyncio.run(crowd())
+    assert page.cache_info().misses == len(names())
 
 
 @pytest.mark.parametrize("name", names())
