@@ -6,7 +6,8 @@ milliseconds each, requests to read a run of 6,000 calls, outputs of 10,000 valu
 requests that are dear before it is known who sends them: tens of thousands of parameters or of header lines,
 or a body in chunks of one byte. In the rows of crowds it sends ordinary events, one or a hundred at once, as
 soon as the last ones are answered. Each row has the normal key's median and 95th percentile, and the ratio of
-its median to that without the other.
+its median to that without the other. In the last rows a crowd without a key asks for a page or the health, and
+the times are those of a person who asks who they are, by a token.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ PAUSE = 0.1
 CONNECTIONS = (1, 4, 16)
 CROWDS = ((64, 1), (500, 1), (2_500, 1), (16, 100), (64, 100))
 """Connections, and events of each request."""
+PAGES = ("/health/live", "/health", "/docs/search.json", "/v1/me", "/nothing")
+ANONYMOUS = 1_500
+"""Connections that ask for one of them."""
 SMALL = "a;" * 400
 CALLS = 6_000
 ESCAPES = "echo $'" + "\\x72" * 200_000 + "'"
@@ -106,16 +110,42 @@ def raw(port: int, query: bytes, lines: bytes, body: bytes) -> Act:
     return act
 
 
-async def normal(http: httpx.AsyncClient) -> list[float]:
+async def timed(ask: Callable[[], Awaitable[int]]) -> list[float]:
     """Milliseconds of each answer."""
     found: list[float] = []
     end = time.monotonic() + SECONDS
     while time.monotonic() < end:
-        body, begun = event("read", {"path": "notes.txt"}), time.perf_counter()
-        assert await post(http, KEY, body) == 200
+        begun = time.perf_counter()
+        assert await ask() == 200
         found.append((time.perf_counter() - begun) * 1000)
         await asyncio.sleep(PAUSE)
     return found
+
+
+async def normal(http: httpx.AsyncClient) -> list[float]:
+    return await timed(lambda: post(http, KEY, event("read", {"path": "notes.txt"})))
+
+
+async def person(server: Server) -> list[float]:
+    """Of somebody who has a token."""
+    bearer = bearer_of(server)
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", timeout=120) as http:
+
+        async def ask() -> int:
+            return (await http.get("/v1/me", headers=bearer)).status_code
+
+        return await timed(ask)
+
+
+async def beside_nobody(server: Server, path: str) -> tuple[list[float], str]:
+    """A person's times beside a crowd without a key, and how many answers that got a second."""
+    words = (load.program(), "-t1", f"-c{ANONYMOUS}", f"-d{SECONDS + 2}s", "--timeout", "60s")
+    url = f"http://127.0.0.1:{server.port}{path}"
+    crowd = await asyncio.create_subprocess_exec(*words, url, stdout=asyncio.subprocess.PIPE)
+    await asyncio.sleep(1.0)
+    times = await person(server)
+    said = (await crowd.communicate())[0].decode()
+    return times, said.partition("Requests/sec:")[2].split()[0]
 
 
 async def beside(server: Server, key: str, act: Act | None, run: str, connections: int) -> tuple[Any, ...]:
@@ -168,12 +198,15 @@ async def in_crowd(
 
 def another_key(server: Server) -> str:
     """Each row has its own: one that has spent much of the processor's time rests for a while."""
-    base = f"http://127.0.0.1:{server.port}"
+    url, name = f"http://127.0.0.1:{server.port}/v1/api-keys", f"hostile {next(_numbers)}"
+    return str(httpx.post(url, json={"name": name}, headers=bearer_of(server)).json()["key"])
+
+
+def bearer_of(server: Server) -> dict[str, str]:
+    """An admin's header."""
     login = {"email": "admin@localhost", "password": "of the benchmark only"}
-    token = httpx.post(f"{base}/auth/login", json=login).json()["accessToken"]
-    bearer = {"Authorization": f"Bearer {token}"}
-    made = httpx.post(f"{base}/v1/api-keys", json={"name": f"hostile {next(_numbers)}"}, headers=bearer)
-    return str(made.json()["key"])
+    answer = httpx.post(f"http://127.0.0.1:{server.port}/auth/login", json=login)
+    return {"Authorization": f"Bearer {answer.json()['accessToken']}"}
 
 
 def write_many(server: Server, key: str) -> None:
@@ -236,6 +269,11 @@ def rows(server: Server, folder: Path) -> Iterator[str]:
     for connections, batch in CROWDS:
         crowd = in_crowd(server, another_key(server), folder, connections, batch)
         yield row(f"events, {batch} at once", connections, median, *asyncio.run(crowd))
+    alone = asyncio.run(person(server))
+    median = statistics.median(alone)
+    yield row("a person alone", 0, median, alone, "")
+    for path in PAGES:
+        yield row(f"nobody, {path}", ANONYMOUS, median, *asyncio.run(beside_nobody(server, path)))
 
 
 def main() -> None:
