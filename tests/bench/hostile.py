@@ -6,8 +6,8 @@ milliseconds each, requests to read a run of 6,000 calls, outputs of 10,000 valu
 requests that are dear before it is known who sends them: tens of thousands of parameters or of header lines,
 or a body in chunks of one byte. In the rows of crowds it sends ordinary events, one or a hundred at once, as
 soon as the last ones are answered. Each row has the normal key's median and 95th percentile, and the ratio of
-its median to that without the other. In the last rows a crowd without a key asks for a page or the health, and
-the times are those of a person who asks who they are, by a token.
+its median to that without the other. In the last rows a crowd without a key asks for a page or the health,
+and the times are those of a person who asks who they are, by a token.
 """
 
 from __future__ import annotations
