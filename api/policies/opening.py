@@ -55,6 +55,7 @@ def open_policies(
             settings.data_dir / "cache", hmac.digest(signing_secret(settings), CACHE_PURPOSE, "sha256")
         ),
         commit=commits.add if settings.git == "commit" else None,
+        note_commit=commits.note if settings.git == "commit" else None,
         installation=f"{installation:016x}",
     )
     if settings.git == "commit" and not git_state.in_work_tree(settings.policies_dir):
@@ -76,6 +77,8 @@ def open_policies(
         on_failed=lambda problems: _tell(writer, live, problems),
         warnings=lambda: [*commits.problems, *nothing_watched(repository)],
     )
+    if settings.git == "commit":
+        commits.recover()
     live.start(progress)
     told.tell(store, live)
     live.watch()

@@ -1,14 +1,15 @@
-"""What the log says of changes that came into force, by files or through the API.
+"""What the log says of changes that came into force, by files or through the API, and git of the latter.
 
 Decides what is worth a warning: a policy that no longer acts because its file went, or tools and detectors
-that are not declared any more. It changes nothing.
+that are not declared any more. It changes nothing; who commits to git, and when, is not decided here.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final
 
 from engine.repository.archive import FileChange
@@ -20,6 +21,8 @@ log = logging.getLogger("governance.policies")
 MOST_NAMES: Final = 10
 """More are counted, such as those of the first start."""
 MOST_ENDED: Final = 50
+Commit = Callable[[Path, str, str, str], object]
+"""Called as `commit(root, path, author, message)` after an API write."""
 KIND_WORDS: Final[dict[Kind, str]] = {"toolSet": "tool set", "settings": "settings of"}
 _PLURAL: Final[dict[Kind, str]] = {
     "policy": "policies",
@@ -116,3 +119,31 @@ def _ended(change: FileChange) -> bool:
         and state.get("mode") != "shadow"
         and (state.get("action") != "allow" or bool(state.get("labels")))
     )
+
+
+class ToGit:
+    """What the API wrote to a folder: `note` is told of all of one transaction before `commit` is of any."""
+
+    def __init__(self, root: Path, commit: Commit | None, note: Commit | None) -> None:
+        self._root = root
+        self._commit = commit
+        self._note = note
+
+    def note(self, changes: Sequence[FileChange]) -> None:
+        """So that a process that ends before it has committed all of them leaves none behind."""
+        self._tell(self._note, changes)
+
+    def commit(self, changes: Sequence[FileChange]) -> None:
+        self._tell(self._commit, changes)
+
+    def _tell(self, commit: Commit | None, changes: Sequence[FileChange]) -> None:
+        if commit is None:
+            return
+        last = {change.path: change for change in changes if change.source == "api"}
+        for change in last.values():
+            what = f"version {change.after.version}" if change.after else "deleted"
+            kind = KIND_WORDS.get(change.subject.kind, change.subject.kind)
+            try:
+                commit(self._root, change.path, change.author, f"{kind} {change.subject.document_id}: {what}")
+            except Exception:
+                log.exception("the commit of `%s` failed; the policy is in force all the same", change.path)

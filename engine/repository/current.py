@@ -8,12 +8,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from engine.errors import Problem, StorageError
 from engine.repository import accepted
-from engine.repository.archive import Records
+from engine.repository.archive import FileChange, Records
 from engine.repository.baseline import Baseline
 from engine.repository.loader import DocumentLoader, knows
 from engine.repository.plan import Plan
@@ -61,6 +61,8 @@ class Current:
         """When the archive's first revision was recorded, by which another installation's is told."""
         self.unmarked: tuple[Problem, ...] = ()
         """Why it cannot be noted at which revision disk and archive agree."""
+        self.on_written: Callable[[Sequence[FileChange]], None] = lambda changes: None
+        """Told of what was committed, before it is forgotten in the folder that a write was under way."""
 
     def look_at_folder(self, records: Records, head: Snapshot, marker: Marker | None = _UNREAD) -> None:
         """What is known of its past: at the start, and when it is another one than before, as where a link
@@ -126,6 +128,7 @@ class Current:
             self._remember(plan)
             for undo in plan.undo:
                 self._journal.close(undo)
+            self.on_written(plan.changes)
             markers.forget_intents(self._disk, plan.level)
             self.pending = (self.pending | plan.differing | outdated) - plan.level.keys()
             if plan.observed is not None:

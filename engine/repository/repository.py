@@ -31,8 +31,8 @@ from engine.errors import (
 )
 from engine.model import Json
 from engine.repository import preset_history
-from engine.repository.accepted import KIND_WORDS
-from engine.repository.archive import Archive, FileChange, Records, VersionRecord
+from engine.repository.accepted import Commit, ToGit
+from engine.repository.archive import Archive, Records, VersionRecord
 from engine.repository.cache import DocumentCache
 from engine.repository.loader import DocumentLoader, Past
 from engine.repository.plan import Guard, Plan
@@ -51,10 +51,6 @@ MOST_OF_ONE_NAME: Final = 10_000
 """Policies whose ids are made of the same name."""
 
 
-Commit = Callable[[Path, str, str, str], object]
-"""Called as `commit(root, path, author, message)` after an API write."""
-
-
 class Repository:
     """One folder and one archive. Safe to use from several threads.
 
@@ -70,17 +66,20 @@ class Repository:
         disk: Disk | None = None,
         authors: Authors = git.authors,
         commit: Commit | None = None,
+        note_commit: Commit | None = None,
         cache: DocumentCache | None = None,
         nanoseconds: Callable[[], int] = time.time_ns,
         installation: str = "",
     ) -> None:
-        """`clock` gives ISO 8601 UTC text; of `nanoseconds` and `installation` see Worktree."""
+        """`clock` gives ISO 8601 UTC text; of `nanoseconds` and `installation` see Worktree, of `commit` and
+        `note_commit` ToGit."""
         self.archive = archive
         self.worktree = Worktree(disk or Disk(root), nanoseconds, installation)
         self._documents = DocumentLoader(cache or DocumentCache())
-        self._commit = commit
         self._guard: Guard | None = None
         self.sync = Sync(self.worktree, archive, self._documents, clock=clock, authors=authors)
+        self._to_git = ToGit(self.worktree.root, commit, note_commit)
+        self.sync.current.on_written = self._to_git.note
 
     @property
     def root(self) -> Path:
@@ -120,7 +119,9 @@ class Repository:
         `hints` are paths that may have changed, None looks at all. Raises what the archive raises; then
         nothing has changed.
         """
-        return self.sync.apply_files(hints)
+        applied = self.sync.apply_files(hints)
+        self._to_git.commit(applied.changes)  # of an API write whose process died, what was completed now
+        return applied
 
     def differing(self, reread: Part, pause: Pause = lambda: None) -> set[str]:
         """Look at all of the disk in passing: the paths that are not as in force. Nothing of them is applied,
@@ -316,19 +317,8 @@ class Repository:
     def write(self, author: str, operation: Callable[[Plan], T]) -> WriteResult[T]:
         """Run an operation in a transaction of its own, and commit to git what it wrote."""
         result = self.sync.write(author, operation, self._guard)
-        if self._commit is not None:
-            last = {change.path: change for change in result.changes if change.source == "api"}
-            for change in last.values():
-                self._commit_to_git(self._commit, change)
+        self._to_git.commit(result.changes)
         return result
-
-    def _commit_to_git(self, commit: Commit, change: FileChange) -> None:
-        what = f"version {change.after.version}" if change.after else "deleted"
-        try:
-            kind = KIND_WORDS.get(change.subject.kind, change.subject.kind)
-            commit(self.root, change.path, change.author, f"{kind} {change.subject.document_id}: {what}")
-        except Exception:
-            log.exception("the commit of `%s` failed; the policy is in force all the same", change.path)
 
     # ---- inside the transaction ------------------------------------------------------------------------
 

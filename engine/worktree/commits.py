@@ -1,10 +1,11 @@
 """Commits of API writes to git: one after the other, repeated until git has taken them.
 
-Each is noted in the folder before it is tried, so that what a restart finds noted is committed then. What was
-written several times meanwhile is committed once, as it is then and for the last who wrote it. While somebody
-else works with git there, a commit is tried again every second; one that git refuses, at the next change and
-every few minutes. INVARIANT: no API write waits for more than one commit that fails: while somebody tries
-what git did not take before, others leave theirs to be tried after that.
+All of one write are noted in the folder before the first is tried, so that what a restart finds noted, or a
+write under way whose process has died, is committed then. What was written several times meanwhile is
+committed once, as it is then and for the last who wrote it. While somebody else works with git there, a
+commit is tried again every second; one that git refuses, at the next change and every few minutes. INVARIANT:
+no API write waits for more than one commit that fails: while somebody tries what git did not take before,
+others leave theirs to be tried after that.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from engine.errors import Problem, StorageError
-from engine.worktree import git
+from engine.documents.document import digest_of
+from engine.errors import DocumentError, Problem, StorageError
+from engine.worktree import git, markers, paths
 from engine.worktree.disk import Disk, shown
 from engine.worktree.markers import FOLDER
 
@@ -48,6 +50,8 @@ class CommitQueue:
         """Of what is kept here; held for moments only."""
         self._numbers = count()
         self._waiting: dict[str, dict[str, str]] = {}
+        self._noted: set[tuple[str, str, str]] = set()
+        """By `note`, and `add` was not told of it yet."""
         self._failed: dict[str, git.GitFailed] = {}
         """Of those, what git said when they were tried last."""
         self._logged = ""
@@ -76,20 +80,36 @@ class CommitQueue:
         with self._turn:
             self._commit_waiting()
 
+    def recover(self) -> None:
+        """Note the writes whose process died in their midst. To be called before anybody looks at the folder,
+        which completes and forgets them."""
+        for intent in markers.read_intents(self._disk):
+            with contextlib.suppress(OSError, DocumentError):
+                content = self._disk.read(intent.path)
+                if (None if content is None else digest_of(content)) == intent.after:
+                    place = paths.place_of(intent.path)
+                    self._note(intent.path, intent.author, f"{place.kind} {place.document_id}: changed")
+
     def close(self) -> None:
         """What is still waiting stays noted."""
         self._stop.set()
         if (repeating := self._repeating) is not None:
             repeating.join(timeout=10)
 
+    def note(self, root: Path, path: str, author: str, message: str) -> None:
+        """What `add` is told later, so that it is not forgotten where nobody comes to that."""
+        self._note(path, author, message)
+        with self._lock:
+            self._noted.add((path, author, message))
+
     def add(self, root: Path, path: str, author: str, message: str) -> None:
         """Commit one file, or its removal, after those that came before; later where git does not."""
-        commit = {"path": path, "author": author, "message": message}
-        name = f"commit-{time.time_ns():020}-{os.getpid()}-{next(self._numbers):06}.json"
-        with contextlib.suppress(StorageError):  # it is only forgotten at a restart
-            self._disk.note(f"{FOLDER}/{name}", json.dumps(commit).encode())
         with self._lock:
-            self._waiting[name] = commit
+            noted = (path, author, message) in self._noted
+            self._noted.discard((path, author, message))
+        if not noted:
+            self._note(path, author, message)
+        with self._lock:
             self._due = 0.0
         while not self._turn.acquire(timeout=TURN_SECONDS):
             if self._failed:
@@ -100,6 +120,14 @@ class CommitQueue:
             self._commit_waiting()
         finally:
             self._turn.release()
+
+    def _note(self, path: str, author: str, message: str) -> None:
+        commit = {"path": path, "author": author, "message": message}
+        name = f"commit-{time.time_ns():020}-{os.getpid()}-{next(self._numbers):06}.json"
+        with contextlib.suppress(StorageError):  # it is only forgotten at a restart
+            self._disk.note(f"{FOLDER}/{name}", json.dumps(commit).encode())
+        with self._lock:
+            self._waiting[name] = commit
 
     def _commit_waiting(self, everything: bool = False) -> None:
         """Commit what has not failed yet, up to the first that does, or `everything` as far as it goes. What

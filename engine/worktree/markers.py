@@ -122,6 +122,17 @@ def read_intent(disk: Disk, path: str) -> Intent | None:
     return Intent(path, note.get("before"), note.get("after"), note["author"])
 
 
+def read_intents(disk: Disk) -> list[Intent]:
+    """Those of writes that are under way, or have died."""
+    notes = (
+        _read(disk, f"{FOLDER}/{name}")
+        for name in sorted(disk.notes(FOLDER))
+        if name.startswith(_OPEN) and name.endswith(".json")
+    )
+    found = (read_intent(disk, note["path"]) for note in notes if isinstance(note.get("path"), str))
+    return [intent for intent in found if intent is not None]
+
+
 def write_intent(disk: Disk, intent: Intent) -> None:
     """Raises StorageError."""
     disk.note(_name(intent.path), json.dumps(asdict(intent)).encode())

@@ -1,15 +1,27 @@
-"""Commits of what the API wrote, where the machine gives too little for them."""
+"""Commits of what the API wrote, where the machine gives too little for them, or the process dies."""
 
 from __future__ import annotations
 
 import subprocess
 import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from api.clock import random_ids, system_clock
+from api.database.connection import Database
+from api.database.writer import Writer
+from api.policies.opening import open_policies
+from engine.documents.document import digest_of
+from engine.repository.repository import Repository
 from engine.worktree import git
 from engine.worktree.commits import CommitQueue
-from tests.harness.policy_folder import ADMIN, Folder, commit_first, document, run_git, told
+from engine.worktree.disk import Disk
+from engine.worktree.markers import Intent, write_intent
+from tests.harness.application import settings_for
+from tests.harness.policy_folder import ADMIN, BODY, Folder, commit_first, document, run_git, told
 
 
 def test_without_a_thread_a_commit_waits_for_the_next_change(
@@ -108,3 +120,91 @@ def test_a_change_that_git_is_told_to_overlook_waits_and_is_told_of(folder: Fold
     git.commit_file(folder.root, "policies/a.yaml", ADMIN, "policy a: version 2")
     shown = run_git(folder.root, "show", "HEAD")
     assert "+name: New" in shown
+
+
+class Died(BaseException):
+    """As by `kill -9`: nobody puts anything right."""
+
+
+def dies(*_: object) -> None:
+    raise Died
+
+
+@pytest.mark.parametrize(
+    "moment", ["before the database has it", "before it is noted", "at the first commit"]
+)
+def test_what_a_process_that_died_has_written_is_committed_at_the_next_start(
+    folder: Folder, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pack of thirty policies was left out of git but for one, and nobody was told."""
+    for name in ("a", "b"):
+        folder.write(f"policies/{name}.yaml", document(name))
+    commit_first(folder.root.parent)
+    bodies = [BODY | {"policyId": f"p{number}"} for number in range(5)]
+    writes: list[Callable[[Repository], object]] = [
+        lambda it: it.create_many(bodies, changes={"a": {"name": "New"}}, author=ADMIN),
+        lambda it: it.delete("default", "b", author=ADMIN),
+    ]
+    for write in writes:
+        queue = CommitQueue(folder.root)
+        repository = folder.started(commit=queue.add, note_commit=queue.note)
+        with monkeypatch.context() as killed, pytest.raises(Died):
+            if moment == "before the database has it":
+                killed.setattr(folder.archive, "before_commit", dies)
+            elif moment == "before it is noted":
+                killed.setattr(folder.archive, "after_commit", dies)
+            else:
+                killed.setattr(git, "commit_file", dies)
+            write(repository)
+        again = CommitQueue(folder.root)
+        again.recover()
+        folder.started(commit=again.add, note_commit=again.note)
+        again.start()
+        assert not again.problems
+        again.close()
+        assert run_git(folder.root, "status", "--short") == ""
+        assert not list(folder.root.glob(".governance/commit-*"))
+    authors = run_git(folder.root, "log", "--format=%ae").splitlines()
+    assert authors == [ADMIN] * 7 + ["gil@acme.example"]
+    assert told(repository, "p4")[0][1:3] == ("api", ADMIN)
+
+
+def test_a_write_that_died_before_it_changed_its_file_commits_nobodys_edit(folder: Folder) -> None:
+    folder.write("policies/a.yaml", document("a"))
+    commit_first(folder.root.parent)
+    queue = CommitQueue(folder.root)
+    repository = folder.started(commit=queue.add, note_commit=queue.note)
+    folder.write("policies/a.yaml", document("a", name="Edited"))
+    repository.apply_files()
+    with pytest.MonkeyPatch.context() as killed, pytest.raises(Died):
+        killed.setattr(repository.worktree, "put", dies)
+        repository.update("default", "a", {"name": "New"}, author=ADMIN)
+    assert list(folder.root.glob(".governance/write-*"))
+    again = CommitQueue(folder.root)
+    again.recover()
+    folder.started(commit=again.add, note_commit=again.note)
+    again.start()
+    again.close()
+    assert run_git(folder.root, "status", "--short").split() == ["M", "policies/a.yaml"]
+
+
+def test_a_start_commits_what_a_service_that_died_has_written(folder: Folder, tmp_path: Path) -> None:
+    folder.write("policies/a.yaml", document("a"))
+    commit_first(tmp_path)
+    settings = settings_for(tmp_path)
+    store = Database(settings.database)
+    store.migrate()
+    writer = Writer(store, system_clock, random_ids)
+    writer.start()
+    try:
+        with open_policies(settings, store, writer) as live:
+            live.repository.update("default", "a", {"name": "New"}, author=ADMIN)
+        written = digest_of((folder.root / "policies/a.yaml").read_bytes())
+        write_intent(Disk(folder.root), Intent("policies/a.yaml", "0", written, ADMIN))
+        with open_policies(replace(settings, git="commit"), store, writer) as live:
+            assert live.snapshot.of("default")["a"].file.version == 2
+    finally:
+        writer.close()
+        store.close()
+    assert run_git(folder.root, "log", "-1", "--format=%ae %s").strip() == f"{ADMIN} policy a: changed"
+    assert run_git(folder.root, "status", "--short", ".") == ""
