@@ -94,17 +94,22 @@ class Reads:
         """The result of a reading function. What one caller asks for by the same name is read once for all
         who wait for it."""
         turns = self.turns if caller.kind == "key" else self.people
-        work = partial(self._store.read_here, function, *arguments)
-        return await turns.run(caller.holder, work, name=name)
+        return await self._run(turns, caller, name, function, *arguments)
 
     async def search(self, caller: Caller, function: Callable[..., T], *arguments: Any) -> T:
         """The result of a function that may have to read a log from its beginning to find something."""
-        return await self.searches.run(caller.holder, partial(self._store.read_here, function, *arguments))
+        return await self._run(self.searches, caller, None, function, *arguments)
 
     async def verify(self, caller: Caller, function: Callable[..., T], *arguments: Any) -> T:
         """The result of a reading function that goes through a whole log."""
+        return await self._run(self.verifications, caller, caller.organisation_id, function, *arguments)
+
+    async def _run(
+        self, turns: Turns, caller: Caller, name: Hashable, function: Callable[..., T], *arguments: Any
+    ) -> T:
         work = partial(self._store.read_here, function, *arguments)
-        return await self.verifications.run(caller.holder, work, name=caller.organisation_id)
+        with self._store.reading.watched():
+            return await turns.run(caller.holder, work, name=name)
 
     def bounded(self, caller: Caller, reply: Reply) -> Reply:
         """The reply, a large one as a stream. Raises OverQuota when the caller has too many unread."""

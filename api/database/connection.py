@@ -98,7 +98,8 @@ class Database:
         database.initialize(self.peewee)
         self._readers = Threads(readers, "store-read")
         self._first_readers = Threads(2, "store-first")
-        self._reading = Outage("reading from the database", settles=AGAIN_SECONDS)
+        self.reading = Outage("reading from the database", settles=AGAIN_SECONDS)
+        """Around whatever callers read, on their event loop."""
         self._statements: dict[tuple[str, tuple[str, ...]], str] = {}
         self._rows = 0
         """Put in by the transaction."""
@@ -362,7 +363,7 @@ class Database:
 
     async def _read_on(self, threads: Threads, function: Callable[..., T], *arguments: Any) -> T:
         loop = asyncio.get_running_loop()
-        with self._reading.watched():
+        with self.reading.watched():
             return await loop.run_in_executor(threads, lambda: self.read_here(function, *arguments))
 
     def read_here(self, function: Callable[..., T], *arguments: Any) -> T:

@@ -16,6 +16,7 @@ import pytest
 from api import reads
 from api.audit import records, verification
 from api.caller import Caller
+from api.database.errors import DatabaseUnavailable
 from api.handlers import agents
 from api.http.exchange import Reply
 from api.ingestion.quotas import OverQuota
@@ -109,6 +110,42 @@ async def test_lists_of_people_hold_up_neither_logins_nor_health(
         assert (await service.call("viewer", "GET", "/v1/me")).status_code == 200
         login = {"email": PEOPLE["viewer"][1], "password": PASSWORD}
         assert (await service.call("nobody", "POST", "/auth/login", login)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("who", "path", "module", "name"),
+    [
+        ("agent", "/v1/runs/r", runs, "find_run"),
+        ("viewer", "/v1/agents", agents, "_listed"),
+        ("admin", "/v1/audit?toolName=x", records, "list_records"),
+        ("admin", "/v1/audit/verify", verification, "verify"),
+    ],
+)
+async def test_the_log_says_why_what_callers_read_is_503(
+    who: str,
+    path: str,
+    module: ModuleType,
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Where the database lets nobody in anew, events and halts go on over the connections that are there:
+    health was well, lists were 503, and nothing told why."""
+
+    def refused(*_: object) -> None:
+        made = DatabaseUnavailable("try again shortly")
+        made.operator_message = "too many clients already"
+        raise made
+
+    async with serving(tmp_path) as service:
+        with monkeypatch.context() as patched:
+            patched.setattr(module, name, refused)
+            assert (await service.call(who, "GET", path)).status_code == 503
+            assert (await service.call(who, "GET", path)).status_code == 503
+        assert (await service.call(who, "GET", path)).status_code == 200
+    told = [each for each in caplog.messages if each.startswith("reading from the database")]
+    assert told == ["reading from the database waits: too many clients already"]
 
 
 async def test_a_change_that_many_wait_for_is_read_once(
