@@ -30,6 +30,8 @@ LOST_SECONDS: Final = 0.5
 """Between two tries to watch a folder that is not there."""
 STALE_LOCK_SECONDS: Final = 60.0
 """A git lock as old as this was left behind by a crash."""
+SWITCH: Final = "..data"
+"""The link by which Kubernetes exchanges all files of a mounted ConfigMap at once, hidden though it is."""
 SILENT_SECONDS: Final = 120.0
 """Longer than that nobody looks at the files who is not kept waiting by the disk."""
 
@@ -127,7 +129,7 @@ class Watcher:
         while not self._stop.is_set():
             try:
                 for heard in self._hear():
-                    if paths := {path for path in heard if not _hidden(path)}:
+                    if paths := {path for each in heard if (path := _heard_as(each)) is not None}:
                         self._events.put(paths)
             except FileNotFoundError as error:
                 log.debug("the folder is not there now: %s", error)
@@ -200,5 +202,9 @@ def _relative(root: Path, path: str) -> str:
     return "" if relative == "." else relative
 
 
-def _hidden(path: str) -> bool:
-    return any(part[:1] in (".", "_") for part in path.split("/"))
+def _heard_as(path: str) -> str | None:
+    """What is told of a change there; None: it is hidden."""
+    *folders, name = path.split("/")
+    if name == SWITCH:
+        return ""
+    return None if any(part[:1] in (".", "_") for part in (*folders, name)) else path

@@ -48,6 +48,26 @@ def test_a_batch_is_one_revision(folder: Folder) -> None:
         assert watched.live.revision == 3
 
 
+def test_a_switched_config_map_is_heard_of(folder: Folder) -> None:
+    """All of its files are links through one that is hidden, which alone changes."""
+    place = folder.root / "policies"
+    (place / "a.yaml").unlink()
+
+    def switch(version: str, tool: str) -> None:
+        (place / version).mkdir()
+        (place / version / "a.yaml").write_text(document("a", value=tool))
+        (place / "..data_tmp").symlink_to(version)
+        (place / "..data_tmp").replace(place / "..data")
+
+    switch("..one", "wire")
+    (place / "a.yaml").symlink_to("..data/a.yaml")
+    with watching(folder) as watched:
+        watched.until(lambda: watched.live.repository.apply_files().changes == ())
+        assert watched.blocks("wire")
+        switch("..two", "pay")
+        watched.until(lambda: watched.blocks("pay"))
+
+
 def test_a_broken_file_is_told_once_and_the_good_set_stays(folder: Folder) -> None:
     with watching(folder) as watched:
         before = watched.live.ruleset("default")
