@@ -62,7 +62,7 @@ def test_a_switched_config_map_is_heard_of(folder: Folder) -> None:
     switch("..one", "wire")
     (place / "a.yaml").symlink_to("..data/a.yaml")
     with watching(folder) as watched:
-        watched.until(lambda: watched.live.repository.apply_files().changes == ())
+        watched.until(lambda: watched.live._rescans == 1)
         assert watched.blocks("wire")
         switch("..two", "pay")
         watched.until(lambda: watched.blocks("pay"))
