@@ -1,4 +1,4 @@
-"""What the log says of changes that came into force, by files or through the API, and git of the latter.
+"""What the log is told of changes that came into force, by files or through the API, and git of the latter.
 
 Decides what is worth a warning: a policy that no longer acts because its file went, or tools and detectors
 that are not declared any more. It changes nothing; who commits to git, and when, is not decided here.
@@ -14,7 +14,7 @@ from typing import Final
 
 from engine.repository.archive import FileChange
 from engine.worktree.disk import listed, listed_paths
-from engine.worktree.paths import Kind
+from engine.worktree.paths import KIND_WORDS, Kind
 
 log = logging.getLogger("governance.policies")
 
@@ -23,7 +23,6 @@ MOST_NAMES: Final = 10
 MOST_ENDED: Final = 50
 Commit = Callable[[Path, str, str, str], object]
 """Called as `commit(root, path, author, message)` after an API write."""
-KIND_WORDS: Final[dict[Kind, str]] = {"toolSet": "tool set", "settings": "settings of"}
 _PLURAL: Final[dict[Kind, str]] = {
     "policy": "policies",
     "preset": "presets",

@@ -2,10 +2,10 @@
 
 All of one write are noted in the folder before the first is tried, so that what a restart finds noted, or a
 write under way whose process has died, is committed then. What was written several times meanwhile is
-committed once, as it is then and for the last who wrote it. While somebody else works with git there, a
-commit is tried again every second; one that git refuses, at the next change and every few minutes. INVARIANT:
-no API write waits for more than one commit that fails: while somebody tries what git did not take before,
-others leave theirs to be tried after that.
+committed once, as it is then and for the last who wrote it; what a write that died had written, only as long
+as it is just that. While somebody else works with git there, a commit is tried again every second; one that
+git refuses, at the next change and every few minutes. INVARIANT: no API write waits for more than one commit
+that fails: while somebody tries what git did not take before, others leave theirs to be tried after that.
 """
 
 from __future__ import annotations
@@ -75,6 +75,8 @@ class CommitQueue:
                 try:
                     note = json.loads(self._disk.read(f"{FOLDER}/{name}") or b"")
                     self._waiting[name] = {key: str(note[key]) for key in ("path", "author", "message")}
+                    if isinstance(only := note.get("only"), str):
+                        self._waiting[name]["only"] = only
                 except (OSError, ValueError, KeyError, TypeError):
                     self._disk.forget(f"{FOLDER}/{name}")
         with self._turn:
@@ -85,10 +87,10 @@ class CommitQueue:
         which completes and forgets them."""
         for intent in markers.read_intents(self._disk):
             with contextlib.suppress(OSError, DocumentError):
-                content = self._disk.read(intent.path)
-                if (None if content is None else digest_of(content)) == intent.after:
-                    place = paths.place_of(intent.path)
-                    self._note(intent.path, intent.author, f"{place.kind} {place.document_id}: changed")
+                if self._digest(intent.path) == (only := intent.after or ""):
+                    place, what = paths.place_of(intent.path), "changed" if only else "deleted"
+                    kind = paths.KIND_WORDS.get(place.kind, place.kind)
+                    self._note(intent.path, intent.author, f"{kind} {place.document_id}: {what}", only=only)
 
     def close(self) -> None:
         """What is still waiting stays noted."""
@@ -121,8 +123,8 @@ class CommitQueue:
         finally:
             self._turn.release()
 
-    def _note(self, path: str, author: str, message: str) -> None:
-        commit = {"path": path, "author": author, "message": message}
+    def _note(self, path: str, author: str, message: str, **more: str) -> None:
+        commit = {"path": path, "author": author, "message": message, **more}
         name = f"commit-{time.time_ns():020}-{os.getpid()}-{next(self._numbers):06}.json"
         with contextlib.suppress(StorageError):  # it is only forgotten at a restart
             self._disk.note(f"{FOLDER}/{name}", json.dumps(commit).encode())
@@ -138,7 +140,7 @@ class CommitQueue:
             if name in self._failed and not everything:
                 continue
             try:
-                if self._is_newest(name, commit["path"]):
+                if self._is_newest(name, commit["path"]) and self._is_meant(commit):
                     git.commit_file(self._disk.root, commit["path"], commit["author"], commit["message"])
             except (git.GitFailed, OSError, ValueError) as error:
                 failed = error if isinstance(error, git.GitFailed) else git.GitFailed(str(error))
@@ -161,6 +163,16 @@ class CommitQueue:
     def _is_newest(self, name: str, path: str) -> bool:
         """What the file is now is of the last who wrote it."""
         return name == max(other for other, each in self._waiting_now().items() if each["path"] == path)
+
+    def _is_meant(self, commit: dict[str, str]) -> bool:
+        """Not where another one, such as a node, has changed since what a write that died had written. Raises
+        OSError."""
+        return "only" not in commit or self._digest(commit["path"]) == commit["only"]
+
+    def _digest(self, path: str) -> str:
+        """Of the file as it is now; empty: there is none. Raises OSError."""
+        content = self._disk.read(path)
+        return "" if content is None else digest_of(content)
 
     def _plan_next(self, everything: bool) -> None:
         self._told(len(self._waiting))

@@ -16,6 +16,8 @@ from engine.errors import DocumentError, Problem
 from engine.worktree.disk import shown
 
 Kind = Literal["policy", "preset", "pack", "toolSet", "detector", "settings"]
+KIND_WORDS: Final[Mapping[Kind, str]] = {"toolSet": "tool set", "settings": "settings of"}
+"""How a person is told of one; the others as they are called here."""
 
 DEFAULT: Final = "default"
 FOLDERS: Final = ("policies", "organisations", "presets", "packs", "tools", "detectors", "settings")

@@ -188,6 +188,46 @@ def test_a_write_that_died_before_it_changed_its_file_commits_nobodys_edit(folde
     assert run_git(folder.root, "status", "--short").split() == ["M", "policies/a.yaml"]
 
 
+def test_what_another_node_has_written_since_is_committed_in_nobodys_name(
+    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What took the place of a write that died was committed as of whoever had asked for that."""
+    folder.write("policies/a.yaml", document("a"))
+    commit_first(folder.root.parent)
+    queue = CommitQueue(folder.root)
+    repository = folder.started(commit=queue.add, note_commit=queue.note)
+    with monkeypatch.context() as killed, pytest.raises(Died):
+        killed.setattr(folder.archive, "before_commit", dies)
+        repository.update("default", "a", {"name": "New"}, author=ADMIN)
+    other = Folder(tmp_path / "other", folder.archive)
+    other.started().update("default", "a", {"name": "Newer"}, author="bob@acme.example")
+    again = CommitQueue(folder.root)
+    again.recover()
+    folder.started(commit=again.add, note_commit=again.note)
+    again.start()
+    again.close()
+    assert "name: Newer " in folder.read("policies/a.yaml") and not again.problems
+    assert run_git(folder.root, "log", "--format=%ae").split() == ["gil@acme.example"]
+    assert not list(folder.root.glob(".governance/commit-*"))
+
+
+def test_what_is_told_of_a_write_that_died(folder: Folder) -> None:
+    folder.write("policies/gone.yaml", document("gone"))
+    folder.write("tools/mine.yaml", "kind: Tools\n")
+    commit_first(folder.root.parent)
+    (folder.root / "policies/gone.yaml").unlink()
+    folder.write("tools/mine.yaml", "kind: ToolSet\n")
+    written = digest_of((folder.root / "tools/mine.yaml").read_bytes())
+    for path, after in (("policies/gone.yaml", None), ("tools/mine.yaml", written)):
+        write_intent(Disk(folder.root), Intent(path, "0", after, ADMIN))
+    CommitQueue(folder.root).recover()
+    queue = CommitQueue(folder.root)
+    queue.start()
+    queue.close()
+    told = run_git(folder.root, "log", "-2", "--format=%s").splitlines()
+    assert sorted(told) == ["policy gone: deleted", "tool set mine: changed"]
+
+
 def test_a_start_commits_what_a_service_that_died_has_written(folder: Folder, tmp_path: Path) -> None:
     folder.write("policies/a.yaml", document("a"))
     commit_first(tmp_path)
