@@ -120,9 +120,8 @@ async def _handed_over(
                     changed.add(event.body.runId)
             except (ApiError, DatabaseUnavailable, OverQuota) as error:
                 refused += 1
-                error.__context__ = (
-                    None  # frames lead to `found`, and all of that would wait for the collector
-                )
+                # Its frames lead to `found`, and all of that would wait for the collector.
+                error.__context__ = None
                 found.append(error.with_traceback(None))
             await slices.let_others(SLICE)
     finally:

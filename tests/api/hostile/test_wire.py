@@ -158,7 +158,7 @@ def test_many_headers_and_long_paths_are_refused(service: Served, head: bytes, t
     """They are read on the event loop, before anybody is known."""
     received, closed = exchange(service, head + b"\r\n")
     assert closed
-    if received:  # the answer is lost when the sender is in the middle of sending
+    if len(head) < MOST_HEAD or received:  # a larger one may be in the middle of being sent
         refused(received, 400, "invalid_request")
         assert told.encode() in received
 
