@@ -84,3 +84,12 @@ class Delivery(Table):
 Delivery.add_index(
     Delivery.index(Delivery.subject, name="deliveries_of_approvals", where=SQL('"subject" IS NOT NULL'))
 )
+Delivery.add_index(
+    Delivery.index(
+        Delivery.status,
+        Delivery.webhook_id,
+        Delivery.next_attempt_at,
+        name="deliveries_due_of_approvals",
+        where=SQL('"subject" IS NOT NULL'),
+    )
+)

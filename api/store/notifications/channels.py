@@ -55,7 +55,7 @@ def sync(transaction: Transaction, organisation_id: str, wanted: Mapping[str, An
     rows = {row.name or "": row for row in Webhook.select().where(_channels(organisation_id))}
     for name in sorted(rows.keys() - wanted.keys()):
         rows[name].delete_instance()
-        webhooks.end_pending(rows[name].webhook_id)
+        webhooks.end_pending(transaction, rows[name].webhook_id)
         _changed(transaction, rows[name], "deleted", actor)
     for name, settings in wanted.items():
         config = complete(settings)

@@ -23,22 +23,29 @@ from api.store.webhooks.delivery_order import newest_of, next_attempt
 MOST_AT_ONCE: Final = 500
 """Notices that go out in one message."""
 
+_OUTDATED: Final = (
+    "SELECT d.delivery_no FROM deliveries d JOIN approvals a ON a.approval_id = d.subject"
+    " WHERE d.delivery_no IN ({}) AND (a.status <> 'pending' OR (d.event = ? AND a.seen_at IS NOT NULL))"
+)
 _DROP: Final = (
-    "UPDATE deliveries SET status = 'dropped', next_attempt_at = NULL WHERE status = 'pending'"
-    " AND webhook_id = ? AND leased_until <= ? AND next_attempt_at <= ? AND subject IN"
-    " (SELECT a.approval_id FROM approvals a WHERE a.approval_id = deliveries.subject"
-    " AND (a.status <> 'pending' OR (deliveries.event = ? AND a.seen_at IS NOT NULL)))"
+    "UPDATE deliveries SET status = 'dropped', next_attempt_at = NULL, leased_until = 0"
+    " WHERE delivery_no IN ({})"
 )
 _ABOUT: Final = (
     "SELECT approval_id, reason, requested_at, expires_at, key_id FROM approvals WHERE approval_id IN ({})"
 )
 
 
-def drop_outdated(transaction: Transaction, channel_id: str) -> None:
-    """Delete due notices that are no news any more: of approvals that have ended, and that one is unseen
-    which somebody has seen since."""
-    now = transaction.now
-    transaction.store.rows_changed(_DROP, (channel_id, now, now, outbox.UNSEEN))
+def drop_outdated(transaction: Transaction, numbers: Sequence[int]) -> set[int]:
+    """Drop those of these notices that are no news any more: of approvals that have ended, and that one is
+    unseen which somebody has seen since; returns which."""
+    if not numbers:
+        return set()
+    store = transaction.store
+    found = [row[0] for row in store.rows(_OUTDATED.format(marks(numbers)), (*numbers, outbox.UNSEEN))]
+    if found:
+        store.rows_changed(_DROP.format(marks(found)), found)
+    return set(found)
 
 
 def rest(transaction: Transaction, channel_id: str, until: float) -> None:
@@ -118,11 +125,11 @@ def enqueue_now(
     return Delivery(**dict(zip(outbox.COLUMNS, row, strict=True)))
 
 
-def rests_behind(payloads: Sequence[str]) -> bool:
+def rests_behind(payloads: Sequence[str], *, is_backlog: bool) -> bool:
     """Whether nothing follows a message of these for a while. A test delays nothing, and a backlog is not
     spread over many such times, unless it is of blocked calls: an agent makes as many as it likes."""
     events = [msgspec.json.decode(each)["event"] for each in payloads]
-    if len(events) < MOST_AT_ONCE:
+    if not is_backlog:
         return any(event != channels.TEST for event in events)
     return 2 * events.count("tool.blocked") > len(events)
 

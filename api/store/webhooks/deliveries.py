@@ -118,16 +118,22 @@ def redeliver(
 
 
 def sweep(store: Any, now: float) -> dict[str, float]:
-    """When each webhook is next due, over all that nobody holds a lease on. For a reading thread."""
+    """When each webhook is next due, over all that nobody holds a lease on; one that is off or gone at once,
+    since what it is owed has to end. For a reading thread."""
     found = store.rows(
-        "SELECT w.webhook_id, (SELECT d.next_attempt_at FROM deliveries d WHERE d.status = 'pending'"
-        " AND d.webhook_id = w.webhook_id AND d.leased_until <= ? ORDER BY d.next_attempt_at LIMIT 1)"
-        " FROM webhooks w",
+        f"WITH RECURSIVE owed(webhook_id) AS ({_OWED.format('')} UNION ALL SELECT"
+        f" ({_OWED.format(' AND webhook_id > owed.webhook_id')}) FROM owed WHERE owed.webhook_id IS NOT NULL)"
+        " SELECT w.webhook_id, (SELECT CASE WHEN h.enabled THEN d.next_attempt_at ELSE 0.0 END"
+        " FROM deliveries d WHERE d.status = 'pending' AND d.webhook_id = w.webhook_id"
+        " AND d.leased_until <= ? ORDER BY d.next_attempt_at LIMIT 1)"
+        " FROM owed w LEFT JOIN webhooks h ON h.webhook_id = w.webhook_id WHERE w.webhook_id IS NOT NULL",
         (now,),
     )
     return {str(webhook_id): float(due) for webhook_id, due in found if due is not None}
 
 
+_OWED = "SELECT MIN(webhook_id) FROM deliveries WHERE status = 'pending'{}"
+"""Each by a step in the index, however many deliveries one is owed."""
 _HOOK = (
     "SELECT enabled, url, secret, previous_secret, previous_secret_until, kind, organisation_id, name,"
     " config, quiet_until FROM webhooks WHERE webhook_id = ?"
@@ -138,8 +144,11 @@ _OPEN = (
 )
 _DUE = "SELECT delivery_no, delivery_id, payload, attempt_count, subject, next_attempt_at, created_at" + _OPEN
 _LAST_DUE = _DUE.replace("next_attempt_at, delivery_no LIMIT", "next_attempt_at DESC, delivery_no DESC LIMIT")
-_DUE_NOTICES = _DUE.replace("ORDER BY", "ORDER BY subject IS NULL,")
-"""Approvals first: their reminders are due at their own time, and would stand behind all that is new."""
+_DUE_NOTICES = tuple(
+    _DUE.replace("ORDER BY", f"AND subject {which} ORDER BY") for which in ("IS NOT NULL", "IS NULL")
+)
+"""Approvals first: their reminders are due at their own time, and would stand behind all that is new.
+INVARIANT: each is read in the order of an index, however many notices wait."""
 _NEXT = "SELECT next_attempt_at" + _OPEN
 _EVER = 1e12
 LONGEST_QUIET = 3_600.0 + APART_SECONDS
@@ -155,12 +164,12 @@ def claim(
     hooks = store.rows(_HOOK, (webhook_id,))
     if not hooks or not hooks[0][0]:
         # An event of the very transaction that switched it off may have left a row behind.
-        webhooks.end_pending(webhook_id)
+        webhooks.end_pending(transaction, webhook_id)
         return [], None
     _, url, secret, previous, until, *of_channel = hooks[0]
     if of_channel[0] != webhooks.WEBHOOK:
         return _claim_notices(transaction, webhook_id, lease_seconds, sender, of_channel)
-    rows, lease = _take(transaction, _DUE, webhook_id, limit, lease_seconds, sender)
+    rows, lease = _take(transaction, (_DUE,), webhook_id, limit, lease_seconds, sender)
     secrets = tuple(signing(secret, previous, until, now))
     claimed = [
         Claimed(int(no), str(delivery_id), webhook_id, url, secrets, str(payload), int(attempts), lease)
@@ -177,16 +186,18 @@ def _claim_notices(
     of_channel: Sequence[Any],
 ) -> tuple[list[Claimed], float | None]:
     kind, organisation_id, name, config, quiet_until = of_channel
-    notices.drop_outdated(transaction, channel_id)
     # A time further away was set while the clock was ahead.
     if transaction.now < quiet_until <= transaction.now + LONGEST_QUIET:
         due = _next_due(transaction, channel_id)
         return [], None if due is None else max(due, quiet_until)
-    rows, lease = _take(transaction, _DUE_NOTICES, channel_id, notices.MOST_AT_ONCE, lease_seconds, sender)
+    most = notices.MOST_AT_ONCE
+    taken, lease = _take(transaction, _DUE_NOTICES, channel_id, most, lease_seconds, sender)
+    outdated = notices.drop_outdated(transaction, [row[0] for row in taken])
+    rows = [row for row in taken if row[0] not in outdated]
     if not rows:
         return [], _next_due(transaction, channel_id)
     channel = channels.opened(organisation_id, name, kind, config)
-    rests = notices.rests_behind([row[2] for row in rows])
+    rests = notices.rests_behind([row[2] for row in rows], is_backlog=len(taken) == most)
     quiet_until = transaction.now + (msgspec.json.decode(config)["groupSeconds"] if rests else 0)
     notices.rest(transaction, channel_id, quiet_until)
     payloads = notices.completed(transaction.store, [(row[2], row[4]) for row in rows])
@@ -200,22 +211,26 @@ def _claim_notices(
 
 def _take(
     transaction: Transaction,
-    due: str,
+    due: Sequence[str],
     webhook_id: str,
     limit: int,
     lease_seconds: float,
     sender: int | None,
 ) -> tuple[list[Any], float]:
-    """The rows of a statement that are leased now, and until when."""
+    """The rows of these statements that are leased now, and until when."""
     now, store = transaction.now, transaction.store
     lock = "" if store.is_sqlite else " FOR UPDATE SKIP LOCKED"
-    rows = store.rows(due + lock, (webhook_id, now, now, limit))
+    rows: list[Any] = []
+    for statement in due:
+        if len(rows) < limit:
+            rows += store.rows(statement + lock, (webhook_id, now, now, limit - len(rows)))
     if rows and len(rows) == limit:
         # What is tried again stands behind all that is new, so one place of several is for the last, and a
         # single one if it has been due since before the first was made.
         last = store.rows(_LAST_DUE + lock, (webhook_id, now, now, 1))
-        *_, attempts, _, due_at, _ = last[0]
-        if limit > 1 or (attempts and iso(due_at) < rows[0][-1]):
+        number, *_, attempts, _, due_at, _ = last[0]
+        is_new = all(row[0] != number for row in rows)
+        if is_new and (limit > 1 or (attempts and iso(due_at) < rows[0][-1])):
             rows[-1:] = last
     lease = now + lease_seconds
     if rows:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from api.clock import iso
-from api.database.models import Delivery, Webhook
+from api.database.models import Webhook
 from api.database.secrets_at_rest import VAULT, sealed, signing
 from api.database.transaction import Transaction
 
@@ -45,6 +45,13 @@ WEBHOOK: Final = "webhook"
 
 COUNTER: Final = "webhooks"
 """Moves with every change of a webhook or channel; caches compare with it."""
+
+ENDED_TOGETHER: Final = 500
+"""Deliveries that one transaction ends, since others wait for it; there may be millions."""
+_END: Final = (
+    "UPDATE deliveries SET status = 'failed', next_attempt_at = NULL WHERE delivery_no IN"
+    " (SELECT delivery_no FROM deliveries WHERE status = 'pending' AND webhook_id = ? LIMIT ?)"
+)
 
 MOST_REGISTERED: Final = 50
 """Webhooks of one organisation: each event writes a row for each of them, for which everybody waits."""
@@ -158,6 +165,8 @@ def change(
         return None
     if changes.get("enabled") and not row.secret:
         raise WebhookRefused("its secret was lost, and nobody could check a delivery; rotate it first")
+    if changes.get("enabled") and not row.enabled and end_pending(transaction, webhook_id):
+        raise WebhookRefused("what it had to send when it was switched off is still being ended; try again")
     details: dict[str, Any] = {"webhookId": webhook_id, "changed": sorted(changes)}
     if "url" in changes:
         row.url = changes["url"]
@@ -171,7 +180,7 @@ def change(
         details["enabled"] = row.enabled = changes["enabled"]
         row.disabled_reason = row.failing_since = None
         if not row.enabled:
-            end_pending(webhook_id)
+            end_pending(transaction, webhook_id)
     row.save()
     transaction.bump(COUNTER)
     transaction.audit(organisation_id, "webhook.updated", actor=actor, details=details)
@@ -206,7 +215,7 @@ def remove(transaction: Transaction, organisation_id: str, webhook_id: str, acto
         return False
     place = receiver(row.url)
     row.delete_instance()
-    end_pending(webhook_id)
+    end_pending(transaction, webhook_id)
     transaction.bump(COUNTER)
     transaction.audit(
         organisation_id,
@@ -224,7 +233,7 @@ def disable(transaction: Transaction, webhook_id: str, reason: str) -> bool:
         return False
     row.enabled, row.disabled_reason = False, reason
     row.save()
-    end_pending(webhook_id)
+    end_pending(transaction, webhook_id)
     transaction.bump(COUNTER)
     transaction.audit(
         row.organisation_id,
@@ -237,8 +246,10 @@ def disable(transaction: Transaction, webhook_id: str, reason: str) -> bool:
     return True
 
 
-def end_pending(webhook_id: str) -> None:
-    """Nothing more will be sent: what is pending has failed, and may be sent again by hand."""
-    Delivery.update(status="failed", next_attempt_at=None).where(
-        (Delivery.webhook_id == webhook_id) & (Delivery.status == "pending")
-    ).execute()
+def end_pending(transaction: Transaction, webhook_id: str) -> bool:
+    """Nothing more will be sent: what is pending has failed, and may be sent again by hand. What is too much
+    for one transaction the worker ends in further ones; returns whether there may be any."""
+    ended = transaction.store.rows_changed(_END, (webhook_id, ENDED_TOGETHER))
+    if ended == ENDED_TOGETHER:
+        transaction.wake_sender(webhook_id)
+    return ended == ENDED_TOGETHER

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from api.database.transaction import Transaction
 from api.store import approvals
 from api.store.notifications import channels, notices
+from api.store.webhooks import deliveries
 from api.webhooks.worker import Limits
 from tests.harness.deliveries import Bench, all_are, bench
 from tests.harness.receiver import Answer, Receiver
@@ -129,6 +133,45 @@ async def test_calls_that_an_agent_has_blocked_without_end_are_told_now_and_then
         first, second, *_ = receiver.requests
         assert second.at - first.at > 1.9
         assert "mailer wants to call pay" in second.json["blocks"][1]["text"]["text"]  # not behind the rest
+
+
+@pytest.mark.parametrize("rests", [False, True])
+async def test_what_a_message_takes_does_not_grow_with_what_waits(tmp_path: Path, rests: bool) -> None:
+    """One agent has as many calls blocked as it likes, and others' events wait for the transaction."""
+    steps: list[int] = []
+
+    def claim(transaction: Transaction) -> None:
+        (channel,) = transaction.store.rows("SELECT webhook_id FROM webhooks")
+        notices.rest(transaction, channel[0], transaction.now + 60 if rests else 0.0)
+        taken = 0
+
+        def count() -> None:
+            nonlocal taken
+            taken += 1
+
+        connection = transaction.store.peewee.connection()
+        connection.set_progress_handler(count, 100)
+        claimed, due = deliveries.claim(transaction, channel[0], 1, 30.0)
+        connection.set_progress_handler(None, 0)
+        assert len(claimed) == (0 if rests else notices.MOST_AT_ONCE) and due is not None
+        steps.append(taken)
+
+    blocked = {"agentId": "mallory", "toolName": "Bash", "reason": "no"}
+    async with bench(f"sqlite:///{tmp_path}/some.db", start=False) as b:
+        await b.channels(
+            {"hook": "https://hooks.example.com/x"}, ops=chat("tool.blocked", "approval.requested")
+        )
+        for count in (2 * notices.MOST_AT_ONCE, 40 * notices.MOST_AT_ONCE):
+
+            def flood(transaction: Transaction, count: int = count) -> None:
+                for _ in range(count):
+                    transaction.notify("default", "tool.blocked", blocked, "key_of_very_many")
+
+            await b.writer.write(flood)
+            await b.ask(f"apr_{count}")
+            await b.writer.write(claim)
+    few, many = steps
+    assert many < 2 * few + 10
 
 
 async def test_reminders_of_approvals_do_not_wait_behind_blocked_calls(database_url: str) -> None:

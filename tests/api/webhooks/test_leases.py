@@ -9,6 +9,7 @@ import pytest
 
 from api.database.connection import Database
 from api.database.models import Delivery, Webhook
+from api.database.transaction import Transaction
 from api.store.webhooks import deliveries, webhooks
 from api.webhooks.presence import Presence
 from api.webhooks.worker import Limits
@@ -129,6 +130,54 @@ async def test_disabling_and_deleting_end_what_is_pending(database_url: str) -> 
         )
         left = await b.store.read(lambda: Delivery.select().where(Delivery.status == "pending").count())
         assert left == 0
+
+
+@pytest.mark.parametrize("how", ["disabled", "deleted", "left"])
+async def test_what_a_webhook_is_owed_ends_piece_by_piece(database_url: str, how: str) -> None:
+    """An agent has as many calls blocked as it likes, and everybody else waits for the transaction that ends
+    them. `left`: by a process that died before it had ended all."""
+    count = 3 * webhooks.ENDED_TOGETHER + 7
+
+    def pending() -> int:
+        return int(Delivery.select().where(Delivery.status == "pending").count())
+
+    async with bench(database_url, delays=(60,), start=False, limits=Limits(sweep=0.1)) as b:
+        webhook_id = await b.add("https://example.com/")
+        await b.notify(count)
+
+        def off(transaction: Transaction) -> None:
+            actor = "admin@localhost"
+            if how == "disabled":
+                webhooks.change(transaction, "default", webhook_id, {"enabled": False}, actor)
+            else:
+                webhooks.remove(transaction, "default", webhook_id, actor)
+
+        if how != "left":
+            b.worker.start()
+        await b.writer.write(off)
+        if how == "left":
+            assert await b.store.read(pending) == count - webhooks.ENDED_TOGETHER
+            b.worker.start()
+        while await b.store.read(pending):
+            await asyncio.sleep(0.02)
+
+
+async def test_a_webhook_goes_on_once_all_is_ended_that_it_was_owed(database_url: str) -> None:
+    async with bench(database_url, delays=(60,), start=False) as b:
+        webhook_id = await b.add("https://example.com/")
+        await b.notify(2 * webhooks.ENDED_TOGETHER + 1)
+        await b.change(webhook_id, enabled=False)
+        with pytest.raises(webhooks.WebhookRefused, match="still being ended"):
+            await b.change(webhook_id, enabled=True)
+        b.worker.start()
+        while True:
+            try:
+                await b.change(webhook_id, enabled=True)
+            except webhooks.WebhookRefused:
+                await asyncio.sleep(0.02)
+            else:
+                break
+        assert {each["status"] for each in await b.deliveries(webhook_id)} == {"failed"}
 
 
 async def test_a_row_made_beside_the_deletion_of_its_webhook_is_ended(database_url: str) -> None:
