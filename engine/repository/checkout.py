@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from engine.conditions.settings import NO_SETTINGS
-from engine.documents.document import sorted_problems
+from engine.documents.document import digest_of, sorted_problems
 from engine.documents.policy import PolicyTest, load_policy_test
 from engine.documents.presets import Pack, Preset
 from engine.documents.yaml import YamlReading, read
@@ -124,7 +124,10 @@ def checkout(
             good[path] = one
     found += refuse_set(Snapshot(), dict(good))
     if tools_known:
-        found += refuse_examples(Snapshot(), dict(good), contents.__getitem__)
+        content = contents.__getitem__
+        found += refuse_examples(
+            Snapshot(), dict(good), content, lambda path: digest_of(content(path)), known={}
+        )
     policies: dict[str, dict[str, Policy]] = defaultdict(dict)
     files: dict[tuple[str, str], str] = {}
     presets: dict[str, Preset] = {}

@@ -9,8 +9,8 @@ one document's own faults, those are found when it is loaded.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping, Sequence
+from typing import Any, Final
 
 from engine.conditions.examples import reads_tools
 from engine.conditions.settings import NO_SETTINGS, reads, value_of
@@ -24,10 +24,11 @@ from engine.errors import ConditionError, Problem
 from engine.matching.matcher import CompiledPolicy
 from engine.model import Detector, OrganisationSettings, Policy, ToolSet
 from engine.repository.loader import Loaded
-from engine.repository.snapshot import Document, Snapshot, ordered
+from engine.repository.snapshot import Snapshot, in_order, ordered
 from engine.worktree.disk import shown
 from engine.worktree.paths import DEFAULT, Kind, Place, place_of
 
+WithExamples = Policy | Preset | Detector
 MOST_NAMED: Final = 10
 
 
@@ -187,44 +188,58 @@ def _named(names: Sequence[str]) -> str:
 
 
 def refuse_examples(
-    head: Snapshot, edits: Mapping[str, Loaded | None], content: Callable[[str], bytes]
+    head: Snapshot,
+    edits: Mapping[str, Loaded | None],
+    content: Callable[[str], bytes],
+    digest: Callable[[str], str],
+    known: MutableMapping[Hashable, Any],
 ) -> list[Problem]:
     """The examples that do not hold by the tools as these edits declare them: those of the edited documents,
-    and where declarations changed, of all others that read them. `content` gives the bytes of a path."""
+    and where declarations changed, of all others that read them. `content` gives the bytes of a path and
+    `digest` that of them. What was found of the same bytes by the same declarations is in `known`."""
     tool_sets = {path: each for path, each in head.tool_sets.items() if path not in edits}
     come = {path: each.document for path, each in edits.items() if each is not None}
     tool_sets |= {path: each for path, each in come.items() if isinstance(each, ToolSet)}
-    declared: dict[str, tuple[Tools, bool]] = {}
+    declared: dict[str, tuple[Hashable, bool]] = {}
 
-    def tools(organisation_id: str) -> tuple[Tools, bool]:
-        """Those of an organisation, and whether they changed."""
+    def tools(organisation_id: str) -> tuple[Hashable, bool]:
+        """What names those of an organisation, and whether they changed."""
         if organisation_id not in declared:
-            sets = ordered(tool_sets, organisation_id)
-            declared[organisation_id] = Tools(sets), sets != head.tools_of(organisation_id)
+            sets = in_order(tool_sets, organisation_id)
+            changed = ordered(tool_sets, organisation_id) != head.tools_of(organisation_id)
+            declared[organisation_id] = tuple((path, digest(path)) for path in sets), changed
         return declared[organisation_id]
 
-    problems: list[Problem] = []
-    documents = list(come.items())
+    def failing(path: str, document: WithExamples) -> list[Defect]:
+        owner = DEFAULT if isinstance(document, Preset) else document.organisation_id
+        names = tools(owner)[0]
+        if ("tools", names) not in known:
+            known["tools", names] = Tools(ordered(tool_sets, owner))
+        what = ("examples", digest(path), names)
+        if what not in known:
+            known[what] = _failing(document, known["tools", names], lambda: content(path))
+        found: list[Defect] = known[what]
+        return found
+
+    documents: list[tuple[str, WithExamples]] = [
+        (path, each) for path, each in come.items() if isinstance(each, Policy | Preset)
+    ]
+    detectors: dict[str, Detector] = {}
     if tool_sets != head.tool_sets:
         documents += [
             each for each in _of(head, lambda organisation: tools(organisation)[1]) if each[0] not in edits
         ]
-    for path, document in documents:
-        if defects := _failing(document, lambda organisation: tools(organisation)[0]):
+        detectors |= {path: each for path, each in head.detectors.items() if path not in edits}
+    detectors |= {path: each for path, each in come.items() if isinstance(each, Detector)}
+    problems: list[Problem] = []
+    for path, document in (*documents, *detectors.items()):
+        if defects := failing(path, document):
             reading = read(content(path), shown(path))
             problems += [located(reading, each) for each in defects]
-    detectors = {path: each for path, each in come.items() if isinstance(each, Detector)}
-    if tool_sets != head.tool_sets:
-        detectors = {path: each for path, each in head.detectors.items() if path not in edits} | detectors
-    for path, detector in detectors.items():
-        reading = read(content(path), shown(path))
-        examples = reading.root.value.get("examples", ())
-        for index, message in failures(detector, examples, tools(detector.organisation_id)[0]):
-            problems.append(located(reading, Defect(f"/examples/{index}/alerts", message, "example_fails")))
     return problems
 
 
-def _of(head: Snapshot, wanted: Callable[[str], bool]) -> Iterator[tuple[str, Document]]:
+def _of(head: Snapshot, wanted: Callable[[str], bool]) -> Iterator[tuple[str, WithExamples]]:
     """The policies in force of the organisations that are `wanted`, and the presets if the default one is."""
     for organisation_id, policies in head.policies.items():
         if wanted(organisation_id):
@@ -236,10 +251,16 @@ def _of(head: Snapshot, wanted: Callable[[str], bool]) -> Iterator[tuple[str, Do
                 yield path, head.presets[record.document_id]
 
 
-def _failing(document: Document, tools: Callable[[str], Tools]) -> list[Defect]:
+def _failing(document: WithExamples, tools: Tools, content: Callable[[], bytes]) -> list[Defect]:
     if isinstance(document, Policy):
-        return failing_examples(document, tools(document.organisation_id)) if reads_tools(document) else []
-    return failing_preset_examples(document, tools(DEFAULT)) if isinstance(document, Preset) else []
+        return failing_examples(document, tools) if reads_tools(document) else []
+    if isinstance(document, Preset):
+        return failing_preset_examples(document, tools)
+    examples = read(content()).root.value.get("examples", ())
+    return [
+        Defect(f"/examples/{index}/alerts", message, "example_fails")
+        for index, message in failures(document, examples, tools)
+    ]
 
 
 def _refuse_packs(head: Snapshot, edits: Mapping[str, Loaded | None]) -> list[Problem]:

@@ -33,6 +33,9 @@ T = TypeVar("T")
 Guard = Callable[[Mapping[str, tuple[bytes | None, bytes | None]]], None]
 """Is given what a write would do - path to content before and after, None: no file - and may raise."""
 
+Rehearsed = dict[Hashable, Any]
+"""What takes long and was made before the transaction, in which all wait; by all that it depends on."""
+
 
 @dataclass(slots=True)
 class Plan:
@@ -62,8 +65,7 @@ class Plan:
     """Asked before the first file of an API write is touched."""
     overtaken: bool = False
     """Others have committed as well meanwhile."""
-    rehearsed: dict[Hashable, Any] = field(default_factory=dict)
-    """What takes long and was made before the transaction."""
+    rehearsed: Rehearsed = field(default_factory=dict)
     rehearsal: bool = False
     """It is no transaction: nothing is changed, see `Sync.write`."""
 
@@ -100,8 +102,8 @@ class Planner:
         self._baseline = baseline
         self._documents = documents
 
-    def compare(self, plan: Plan, loaded: dict[str, Put | None], progress: Progress | None = None) -> None:
-        """Plan what to do about what was observed; `loaded` spares the next plan of it the same work."""
+    def compare(self, plan: Plan, progress: Progress | None = None) -> None:
+        """Plan what to do about what was observed."""
         observed = plan.observed
         assert observed is not None
         plan.problems += observed.problems
@@ -122,9 +124,7 @@ class Planner:
                     if state.digest is not None or not observed.problems:
                         plan.stale.append(path)
                 else:
-                    if path not in loaded:
-                        loaded[path] = self._put_of(path, state)
-                    plan.edits[path] = loaded[path]
+                    plan.edits[path] = self._put_once(plan, path, state)
             except DocumentError as error:
                 plan.problems += error.problems
                 tools_known = tools_known and not paths.declares_tools(path)
@@ -135,7 +135,7 @@ class Planner:
             return
         # That all of a kind is gone is told itself, not by the examples that fail without it.
         emptied = [] if plan.problems else self._refuse_emptied(plan)
-        plan.problems += emptied or refuse_set(plan.records, plan.head, plan.edits, tools_known)
+        plan.problems += emptied or refuse_write(plan, plan.edits, tools_known)
 
     @staticmethod
     def _count_moves(plan: Plan) -> None:
@@ -174,8 +174,8 @@ class Planner:
                 return None
             if barred := self._barred(plan, [path]):
                 raise PolicyFileInvalid(f"`{shown(path)}` has changed, and {barred[0]}", barred)
-            put = self._put_of(path, state)
-            problems = refuse_set(plan.records, plan.head, {path: put})
+            put = self._put_once(plan, path, state)
+            problems = refuse_write(plan, {path: put})
         except DocumentError as error:
             put, problems = None, list(error.problems)
         if problems:
@@ -267,6 +267,9 @@ class Planner:
             )
         raise DocumentError([Problem(message, "", "conflict", shown(path))])
 
+    def _put_once(self, plan: Plan, path: str, state: FileState) -> Put | None:
+        return plan.once(("put", path, state.digest), lambda: self._put_of(path, state))
+
     def _put_of(self, path: str, state: FileState) -> Put | None:
         """The edit that a file is; None when it is gone. Raises DocumentError."""
         if state.digest is None:
@@ -292,38 +295,22 @@ def _last_version(records: Records, place: Place) -> int:
     return records.last_version_of(place.kind, place.organisation_id, place.document_id)
 
 
-def refuse_set(
-    records: Records, head: Snapshot, edits: Mapping[str, Put | None], tools_known: bool = True
-) -> list[Problem]:
+def refuse_write(plan: Plan, edits: Mapping[str, Put | None], tools_known: bool = True) -> list[Problem]:
     """What is wrong between files once these edits are in; `tools_known`: all sets of tools are good."""
-    return _refuse_together(head, edits) + (_refuse_examples(records, head, edits) if tools_known else [])
-
-
-def refuse_write(plan: Plan, edits: Mapping[str, Put | None]) -> list[Problem]:
-    """The same of what an API write would do."""
-    come = tuple((path, None if put is None else put.digest) for path, put in sorted(edits.items()))
-    by_tools: Hashable = (plan.head.revision, plan.head.recorded_at)
-    if not any(map(paths.declares_tools, edits)):
-        by_tools = tuple(sorted((path, plan.head.files[path].digest) for path in plan.head.tool_sets))
-    problems = _refuse_together(plan.head, edits)
-    return problems + plan.once(
-        ("examples", come, by_tools), lambda: _refuse_examples(plan.records, plan.head, edits)
-    )
-
-
-def _refuse_together(head: Snapshot, edits: Mapping[str, Put | None]) -> list[Problem]:
-    loaded = _loaded(edits)
+    head, loaded = plan.head, _loaded(edits)
     problems = consistency.refuse_set(head, loaded) + consistency.refuse_unset(head, loaded)
-    return problems + consistency.refuse_uncompiled(head, loaded)
-
-
-def _refuse_examples(records: Records, head: Snapshot, edits: Mapping[str, Put | None]) -> list[Problem]:
+    problems += consistency.refuse_uncompiled(head, loaded)
 
     def content(path: str) -> bytes:
         put = edits.get(path)
-        return records.blob(head.files[path].digest) if put is None else put.content
+        return plan.records.blob(head.files[path].digest) if put is None else put.content
 
-    return consistency.refuse_examples(head, _loaded(edits), content)
+    def digest(path: str) -> str:
+        return (edits.get(path) or head.files[path]).digest
+
+    if tools_known:
+        problems += consistency.refuse_examples(head, loaded, content, digest, plan.rehearsed)
+    return problems
 
 
 def _loaded(edits: Mapping[str, Put | None]) -> dict[str, Loaded | None]:

@@ -22,10 +22,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from engine.documents.document import digest_of
 from engine.errors import DocumentError, PolicyFileInvalid, Problem, RefusedToStart, StorageError
@@ -34,7 +34,7 @@ from engine.repository.archive import Archive, FileChange, Records
 from engine.repository.baseline import Baseline
 from engine.repository.current import Current
 from engine.repository.loader import DocumentLoader, Put
-from engine.repository.plan import EditedFile, Guard, Plan, Planner, refuse_write
+from engine.repository.plan import EditedFile, Guard, Plan, Planner, Rehearsed, refuse_write
 from engine.repository.revisions import Attribution
 from engine.repository.snapshot import Snapshot
 from engine.worktree import markers
@@ -176,13 +176,13 @@ class Sync:
 
     def settle(self, observed: Observed, progress: Progress | None = None) -> Applied:
         """Plan on a view first, so that the common case - nothing differs - opens no transaction."""
-        loaded: dict[str, Put | None] = {}
+        rehearsed: Rehearsed = {}
 
         def compare(records: Records) -> Plan:
-            plan = Plan(records, self._head(records), observed=observed)
+            plan = Plan(records, self._head(records), observed=observed, rehearsed=rehearsed)
             if self.current.is_anew:
                 raise DiskChanged  # see `ANEW_SECONDS`
-            self._planner.compare(plan, loaded, progress)
+            self._planner.compare(plan, progress)
             return plan
 
         try:
@@ -191,7 +191,7 @@ class Sync:
                 changed = [path for path, put in plan.edits.items() if put is not None]
                 authors = self._authors(self._worktree.root, changed) if changed else {}
                 plan, _ = self._transact(
-                    lambda plan: self._take_over(plan, loaded, authors), observed=observed
+                    lambda plan: self._take_over(plan, authors), rehearsed, observed=observed
                 )
             else:
                 self.current.publish(plan)
@@ -199,11 +199,11 @@ class Sync:
             return Applied(self.current.snapshot, (), self.current.problems, again=True)
         return Applied(self.current.snapshot, tuple(plan.changes), self.current.problems, plan.overtaken)
 
-    def _take_over(self, plan: Plan, loaded: dict[str, Put | None], authors: Mapping[str, str]) -> None:
+    def _take_over(self, plan: Plan, authors: Mapping[str, str]) -> None:
         """Plan again on what is true now, record the edits, bring stale files up to date."""
         observed = plan.observed
         assert observed is not None
-        self._planner.compare(plan, loaded)
+        self._planner.compare(plan)
         if plan.problems:
             plan.edits.clear()
         for path in (*plan.edits, *plan.stale):
@@ -235,33 +235,33 @@ class Sync:
         is rehearsed on a view, up to the first change: what it takes long to read and to check is done then,
         so that nobody waits for it."""
         earlier: list[FileChange] = []
-        rehearsed: dict[Hashable, Any] = {}
+        known: Rehearsed = {}
 
         def run(plan: Plan) -> T:
             if missing := self._worktree.observer.missing_folder():
                 # Writing would make the folder again, with all other policies gone from it.
                 raise StorageError(missing[0].message)
-            plan.guard, plan.rehearsed = guard, rehearsed
+            plan.guard = guard
             return operation(plan)
 
         for _ in range(TRIES):
             try:
-                self._rehearse(author, run)
-                plan, stored = self._transact(run, author)
+                self._rehearse(author, run, known)
+                plan, stored = self._transact(run, known, author)
             except EditedFile as edited:
                 # In transactions of their own, so that no death of the process can mix the two.
-                earlier += self._removed(edited.path) if edited.removed else self._adopt(edited.path)
+                earlier += self._removed(edited.path) if edited.removed else self._adopt(edited.path, known)
             except DiskChanged:
                 continue
             else:
                 return WriteResult(stored, (*earlier, *plan.changes))
         raise StorageError("the file changes on disk all the time; try again shortly")
 
-    def _rehearse(self, author: str, run: Callable[[Plan], object]) -> None:
+    def _rehearse(self, author: str, run: Callable[[Plan], object], known: Rehearsed) -> None:
         def rehearsal(records: Records) -> None:
             # The file may only seem to be in conflict, with a write that came since the view was opened.
             with contextlib.suppress(_Rehearsed, PolicyFileInvalid):
-                run(Plan(records, self._head(records), author, rehearsal=True))
+                run(Plan(records, self._head(records), author, rehearsed=known, rehearsal=True))
 
         self._archive.view(rehearsal)
 
@@ -288,7 +288,7 @@ class Sync:
             raise PolicyFileInvalid(message, applied.problems)
         return applied.changes
 
-    def _adopt(self, path: str) -> list[FileChange]:
+    def _adopt(self, path: str, rehearsed: Rehearsed) -> list[FileChange]:
         """Make what a person, or a write that died, did to one file a version of its own."""
         authors = self._authors(self._worktree.root, [path])
 
@@ -298,7 +298,7 @@ class Sync:
                 made_by = self._planner.attribution(path, put, authors)
                 self._record(plan, {path: put}, lambda _path: made_by)
 
-        plan, _ = self._transact(take_over)
+        plan, _ = self._transact(take_over, rehearsed)
         return plan.changes
 
     def put(self, plan: Plan, contents: Mapping[str, bytes]) -> None:
@@ -353,7 +353,7 @@ class Sync:
     # ---- both ------------------------------------------------------------------------------------------
 
     def _transact(
-        self, work: Callable[[Plan], T], author: str = "", observed: Observed | None = None
+        self, work: Callable[[Plan], T], known: Rehearsed, author: str = "", observed: Observed | None = None
     ) -> tuple[Plan, T]:
         """Plan, apply and record in one transaction, undone where it fails; then publish."""
         undo: list[Undo] = []
@@ -362,7 +362,7 @@ class Sync:
             with self.current.lock:
                 # An archive may run the work again when a transaction that others shared failed.
                 self._undo(undo)
-                plan = Plan(records, self._head(records), author, observed, undo=undo)
+                plan = Plan(records, self._head(records), author, observed, undo=undo, rehearsed=known)
                 try:
                     return plan, work(plan)
                 except Exception:
