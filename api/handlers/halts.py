@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from typing import Any
+from typing import Any, Final
 
 from api.caller import Caller
 from api.context import Context
@@ -14,6 +15,9 @@ from api.http.route import ADMIN, VIEWER, Route
 from api.store import halts
 
 NO_REASON = "no reason was given"
+COUNTING: Final = 1.0
+"""Seconds that whoever halts waits for how many agents it concerns, which takes longer the more runs there
+are."""
 
 
 def _scope(body: dict[str, Any]) -> tuple[str, str]:
@@ -27,11 +31,13 @@ def _scope(body: dict[str, Any]) -> tuple[str, str]:
 async def _counted(
     context: Context, organisation_id: str, found: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Halts of one scope with `affectedAgents`, counted after the commit, which must not wait for it."""
+    """Halts of one scope with `affectedAgents`, counted after the commit, which must not wait for it. Null:
+    they could not be counted in time."""
     count = None
-    with contextlib.suppress(DatabaseUnavailable):
-        if found:
-            count = await context.store.read(halts.affected_agents, organisation_id, *_scope(found[0]))
+    with contextlib.suppress(DatabaseUnavailable, TimeoutError):
+        async with asyncio.timeout(COUNTING):
+            if found:
+                count = await context.store.read(halts.affected_agents, organisation_id, *_scope(found[0]))
     return [each | {"affectedAgents": count} for each in found]
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from pathlib import Path
 
 import pytest
 
+import api.handlers.halts as halts_endpoint
 from api.clock import random_ids
 from api.database.connection import Database
 from api.database.transaction import Transaction
@@ -33,6 +35,23 @@ async def test_halts_in_force_are_bounded(tmp_path: Path, monkeypatch: pytest.Mo
         assert (await service.call("other admin", "POST", "/v1/resume", {})).json()[0]["scope"] == "all"
         assert (await service.call("other admin", "POST", "/v1/resume", {"agentId": "agent-0"})).json()
         assert await halt("other admin", {"agentId": "agent-3"}) == 200
+
+
+async def test_whoever_halts_is_answered_before_very_many_runs_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that has not ended costs an agent nothing."""
+    counting = threading.Event()
+    monkeypatch.setattr(halts, "affected_agents", lambda *scope: counting.wait(30))
+    monkeypatch.setattr(halts_endpoint, "COUNTING", 0.2)
+    async with Service(tmp_path) as service:
+        try:
+            made = await service.call("admin", "POST", "/v1/halt", {})
+            assert made.status_code == 200 and made.json()["affectedAgents"] is None
+            answer = await service.report("agent", 1, "tool.called", toolName="read", toolCallId="call-1")
+            assert answer.json()["toolCallStatus"] == "blocked"
+        finally:
+            counting.set()
 
 
 def test_a_halt_counts_also_where_the_one_before_it_was_lost(
