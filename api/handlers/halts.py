@@ -15,7 +15,7 @@ from api.http.route import ADMIN, VIEWER, Route
 from api.store import halts
 
 NO_REASON = "no reason was given"
-COUNTING: Final = 1.0
+COUNTING: Final = 3.0
 """Seconds that whoever halts waits for how many agents it concerns, which takes longer the more runs there
 are."""
 
