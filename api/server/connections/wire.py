@@ -2,7 +2,7 @@
 
 The parser keeps a request's first line, headers, chunk sizes and trailers until they are complete, however
 long they get. Here they get `MOST_HEAD` bytes, and neither many headers nor a long path, which would be read
-on the event loop before anybody is known; whoever sends more is answered 400 and cut off, like whoever sends
+on the event loop before anybody is known; whoever sends more is refused and cut off, like whoever sends
 no HTTP at all. A request must arrive in time, its answer must be read, and connections are bounded. Trailers
 are dropped. Of requests that come before the one in front of them is answered, a few are read, and the rest
 lies there as it came: read, each would take a hundred times the room. They are begun a few at a time of all
@@ -226,7 +226,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
         if len(self.url) > MOST_PATH and len(self.url.partition(b"?")[0]) > MOST_PATH:
-            raise ApiError("invalid_request", f"a path may have at most {MOST_PATH} bytes")
+            raise ApiError("not_found", f"no path of ours has more than {MOST_PATH} bytes")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         super().on_header(name, value)

@@ -15,7 +15,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from api.http import bodies
-from api.server.connections.wire import MOST_HEAD, MOST_HEADERS, BoundedProtocol
+from api.server.connections.wire import MOST_HEAD, MOST_HEADERS, MOST_PATH, BoundedProtocol
 from api.server.endpoint import PROBLEM
 from tests.harness.running_service import Served
 
@@ -141,26 +141,29 @@ def test_heads_without_end_are_cut_off(service: Served, pieces: Sequence[bytes])
     received, closed = exchange(service, *pieces)
     assert closed
     if received:  # the answer is lost when the sender is in the middle of sending
-        refused(received, 400, "invalid_request")
+        is_path = pieces[0] == b"GET /"
+        refused(received, *((404, "not_found") if is_path else (400, "invalid_request")))
 
 
 @pytest.mark.parametrize(
-    ("head", "told"),
+    ("head", "status", "code"),
     [
-        (b"GET /v1/runs/%b HTTP/1.1\r\n" % (b"%41" * 1_400), "path"),
-        (GET + b"X:\r\n" * MOST_HEADERS, "headers"),
-        (EVENT + b"X:\r\n" * MOST_HEADERS, "headers"),
-        (GET + b"X:\r\n" * 14_000, "headers"),
+        (b"GET /v1/runs/%b HTTP/1.1\r\n" % (b"%41" * 1_400), 404, "not_found"),
+        (GET + b"X:\r\n" * MOST_HEADERS, 400, "invalid_request"),
+        (EVENT + b"X:\r\n" * MOST_HEADERS, 400, "invalid_request"),
+        (GET + b"X:\r\n" * 14_000, 400, "invalid_request"),
     ],
     ids=["path", "headers", "of the fast path", "very many headers"],
 )
-def test_many_headers_and_long_paths_are_refused(service: Served, head: bytes, told: str) -> None:
+def test_many_headers_and_long_paths_are_refused(
+    service: Served, head: bytes, status: int, code: str
+) -> None:
     """They are read on the event loop, before anybody is known."""
     received, closed = exchange(service, head + b"\r\n")
     assert closed
     if len(head) < MOST_HEAD or received:  # a larger one may be in the middle of being sent
-        refused(received, 400, "invalid_request")
-        assert told.encode() in received
+        refused(received, status, code)
+        assert str(MOST_HEADERS if status == 400 else MOST_PATH).encode() in received
 
 
 def test_the_longest_ids_and_many_headers_are_read(service: Served) -> None:
