@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 
 MOST_OF_ONE: Final = 64
@@ -17,6 +17,16 @@ def call_on(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arg
     """Call this on the loop, from any thread; a loop that has closed has nobody left to tell."""
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(function, *arguments)
+
+
+def settle(future: Future[Any] | asyncio.Future[Any], result: Any) -> None:
+    """Give a result, or an exception, to whoever waits for it, unless they have gone."""
+    if future.done():
+        return
+    if isinstance(result, BaseException):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
 
 
 class Threads(ThreadPoolExecutor):

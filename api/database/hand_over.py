@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from api import loops
 from api.database import audit_chain
 from api.database.errors import DatabaseUnavailable
 from api.database.inline_commit import Entry
@@ -73,14 +74,7 @@ class Failure:
 
 
 def settle(future: Future[Any] | asyncio.Future[Any], result: Any) -> None:
-    if future.done():
-        return
-    if isinstance(result, Failure):
-        future.set_exception(result.error)
-    elif isinstance(result, BaseException):
-        future.set_exception(result)
-    else:
-        future.set_result(result)
+    loops.settle(future, result.error if isinstance(result, Failure) else result)
 
 
 def settle_all(settled: list[tuple[Callable[[Any], None], Any]]) -> None:

@@ -23,7 +23,7 @@ from typing import Any, Final
 import certifi
 import httpcore
 
-from api.loops import call_on
+from api.loops import call_on, settle
 from api.webhooks.address import place, refusal
 from api.webhooks.bounded_answer import MOST_ANSWER_BYTES, AnswerTooLong, BoundedAnswer
 from api.webhooks.connections import KEPT_SECONDS, Connections
@@ -89,24 +89,16 @@ class SystemResolver:
         return await asked
 
     def _ask(self, asked: asyncio.Future[Sequence[str]], host: str, port: int) -> None:
-        addresses, failed = [], None
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
-        except (OSError, UnicodeError) as error:
-            failed = error
-        call_on(asked.get_loop(), self._told, asked, addresses, failed)
+            result: Any = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+        except Exception as error:
+            result = error
+        call_on(asked.get_loop(), self._told, asked, result)
 
-    def _told(
-        self, asked: asyncio.Future[Sequence[str]], addresses: Sequence[str], failed: Exception | None
-    ) -> None:
+    def _told(self, asked: asyncio.Future[Sequence[str]], result: Any) -> None:
         self._free.release()
-        if asked.done():
-            return  # whoever asked has gone
-        if failed is not None:
-            asked.set_exception(failed)
-        else:
-            asked.set_result(addresses)
+        settle(asked, result)
 
 
 class Addresses:
