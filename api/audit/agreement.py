@@ -9,7 +9,8 @@ one. Of records that are gone a certificate says what they said (`retention/`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -146,8 +147,9 @@ class Agreement:
             found[(RULE, self._organisation_id)] = (None if rule is None else body_digest(rule),)
         for server, tool, *definition in rows(_DEFINITIONS, own):
             found[(DEFINITION, tool_of(server, tool))] = tuple(definition)
-        here = self._store, self._organisation_id
-        return found | granted.of_tables(*here) | alerted.of_tables(*here) | in_force.of_tables(*here)
+        for of_tables in (granted.of_tables, alerted.of_tables, in_force.of_tables):
+            found.update(of_tables(self._store, self._organisation_id))
+        return found
 
     def told(self, row: tuple[Any, ...]) -> None:
         """The next record, as a row in the order of `audit_chain.COLUMNS`."""
@@ -157,21 +159,28 @@ class Agreement:
         """Everything found; asked once, at the end of the log."""
         self._testimony.finish()
         self._rows.finish()
-        problems, said = self._rows.problems, self._testimony.state
-        unnamed = tuple(tool_of(server) for kind, server in said if kind == UNNAMED)
-        for name in sorted((self._found.keys() | said.keys()) - self._testimony.moved, key=str):
-            found, told = self._found.get(name), said.get(name)
-            if found is None and name[0] in _MAY_BE_GONE:
-                continue
-            if found is not None and told is None and self._may_be_untold(name, found, unnamed):
-                continue
-            if not in_force.agrees(name, found, told):
-                problems.append(_difference(name, found, told))
+        problems = self._rows.problems
+        problems += (problem for _, problem in sorted(self._differing()))
         for digest, content in in_force.blobs(self._store, self._organisation_id):
             if content is None or body_digest(content) != digest:
                 happened = "is gone" if content is None else "was changed"
                 problems.append(f"the archived text `{str(digest)[:16]}` of a policy {happened}")
         return problems
+
+    def _differing(self) -> Iterator[tuple[str, str]]:
+        """Each thing that is not what was said of it: its name as text, and the difference. Only these are
+        put in order: to sort millions of names is one step, in which no other thread runs."""
+        said = self._testimony.state
+        unnamed = tuple(tool_of(server) for kind, server in said if kind == UNNAMED)
+        for name in itertools.chain(self._found, (name for name in said if name not in self._found)):
+            found, told = self._found.get(name), said.get(name)
+            if name in self._testimony.moved or in_force.agrees(name, found, told):
+                continue
+            if found is None and name[0] in _MAY_BE_GONE:
+                continue
+            if found is not None and told is None and self._may_be_untold(name, found, unnamed):
+                continue
+            yield str(name), _difference(name, found, told)
 
     def _may_be_untold(self, name: Name, found: tuple[Any, ...], unnamed: tuple[str, ...]) -> bool:
         """Whether what was recorded before may say nothing of it. `unnamed` is how the tools of servers begin

@@ -287,12 +287,13 @@ class Database:
         return statement
 
     def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """All rows of a statement written with `?` marks."""
+        """All rows of a statement written with `?` marks. They are taken one by one: no other thread runs
+        while PostgreSQL's driver reads very many at once."""
         if isinstance(self.peewee, Postgres) and self.peewee.gathers:
             return self.peewee.answers([(statement, parameters)])[0]
         if self.peewee.param != "?":
             statement = statement.replace("?", self.peewee.param)
-        return list(self.peewee.execute_sql(statement, parameters).fetchall())
+        return list(self.peewee.execute_sql(statement, parameters))
 
     def found(self, statement: str, keys: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         """The rows of a list of keys, each looked up by its index. `{keys}` in the statement stands for them:
