@@ -66,6 +66,7 @@ class _Completion:
     def _fits(self, value: Any, schema: Any) -> bool:
         """Whether a member of a union says what this value has in it."""
         schema = self._plain(schema)
+        self._weigh(schema.get("type"))
         kinds = schema.get("type", ())
         kinds = [kinds] if isinstance(kinds, str) else kinds
         if isinstance(value, list):
@@ -96,8 +97,9 @@ class _Completion:
         return beside
 
     def _at(self, reference: Any) -> Any:
-        """What a reference within the schema means."""
-        reference = str(reference)
+        """What a reference within the schema means; what is no text leads nowhere, however large it is."""
+        if not isinstance(reference, str):
+            return None
         if reference not in self._found:
             self._found[reference] = self._looked_up(reference)
         return self._found[reference]

@@ -179,7 +179,7 @@ class Deciding:
         while True:
             begun = time.monotonic()
             poll = max(0, math.ceil(min(LONGEST_POLL, ends - begun)))
-            path = f"/v1/approvals/{quote(decision.approval_id or '', safe='')}?wait={poll}"
+            path = f"/v1/approvals/{quote(decision.approval_id or '', safe='', errors='replace')}?wait={poll}"
             pause = 0.0
             try:
                 response: ClientResponse = yield ClientRequest("GET", path, None, poll + SLACK_SECONDS)

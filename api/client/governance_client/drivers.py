@@ -7,6 +7,7 @@ machine is reached without the environment's proxies.
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 import weakref
@@ -29,7 +30,32 @@ MOST_IN_A_POOL: Final = 16
 _FAILURES: Final = (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL, OSError)
 
 
+TOO_SLOW: Final = "the answer takes too long"
+
 C = TypeVar("C", httpx.Client, httpx.AsyncClient)
+
+
+class _OfThread(threading.local):
+    until: float = math.inf
+    """When the request that this thread makes must have its answer, of the monotonic clock."""
+
+
+_of_thread: Final = _OfThread()
+
+
+def _watch(event: str, about: dict[str, Any]) -> None:
+    """As httpcore's `trace`: whoever made a connection is told of it, and bounds what it takes altogether.
+    Its own limits are for each few bytes, of which the head of an answer, and what comes before, has many."""
+    if event.endswith((".connect_tcp.complete", ".start_tls.complete")):
+        stream = about["return_value"]
+        stream.read, stream.write = partial(_in_time, stream.read), partial(_in_time, stream.write)
+
+
+def _in_time(move: Callable[[Any, float | None], Any], what: Any, timeout: float | None = None) -> Any:
+    left = _of_thread.until - time.monotonic()
+    if left <= 0:
+        raise httpx.ReadTimeout(TOO_SLOW)
+    return move(what, left if timeout is None else min(left, timeout))
 
 
 @dataclass(slots=True)
@@ -119,13 +145,17 @@ class ClientDriver:
         return None
 
     def _request(self, request: ClientRequest) -> ClientResponse:
+        _of_thread.until = time.monotonic() + request.seconds
+        told = {**_told(request), "extensions": {"trace": _watch}}
         try:
-            with self._pools.lease() as client, client.stream(**_told(request)) as response:
-                body = _Body(response, request.seconds)
+            with self._pools.lease() as client, client.stream(**told) as response:
+                body = _Body(response, _of_thread.until)
                 for chunk in response.iter_raw():
                     body.add(chunk)
         except _FAILURES as error:
             raise _unreachable(error) from None
+        finally:
+            _of_thread.until = math.inf
         return body.whole()
 
     # Tasks ----------------------------------------------------------------------------------------
@@ -160,12 +190,18 @@ class ClientDriver:
         pools = self._of_loops.get(loop)
         if pools is None:
             pools = self._of_loops[loop] = _Pools(self._make_async)
+        until = time.monotonic() + request.seconds
         try:
             with pools.lease() as client:
-                async with client.stream(**_told(request)) as response:
-                    body = _Body(response, request.seconds)
+                async with (
+                    asyncio.timeout(request.seconds),
+                    client.stream(**_told(request)) as response,
+                ):
+                    body = _Body(response, until)
                     async for chunk in response.aiter_raw():
                         body.add(chunk)
+        except TimeoutError:
+            raise Unreachable(TOO_SLOW) from None
         except _FAILURES as error:
             raise _unreachable(error) from None
         return body.whole()
@@ -188,9 +224,8 @@ class ClientDriver:
 class _Body:
     """An answer on its way in: bounded in size and in time, however slowly it drips."""
 
-    def __init__(self, response: httpx.Response, seconds: float) -> None:
-        self._response = response
-        self._until = time.monotonic() + seconds
+    def __init__(self, response: httpx.Response, until: float) -> None:
+        self._response, self._until = response, until
         self._content = bytearray()
 
     def add(self, chunk: bytes) -> None:
@@ -198,7 +233,7 @@ class _Body:
         if len(self._content) > MOST_BYTES:
             raise Unreachable("the answer is too long")
         if time.monotonic() > self._until:
-            raise Unreachable("the answer takes too long")
+            raise Unreachable(TOO_SLOW)
 
     def whole(self) -> ClientResponse:
         response = self._response

@@ -26,6 +26,8 @@ from governance_client.run_memory import AskedCall, ClientRunMemory, ForkLock
 
 _UNTELLABLE: Final = (ValueError, TypeError, RecursionError)
 """What arguments raise that have no exact form in JSON."""
+MOST_IDS: Final = 200
+"""Under which one call is asked about: more than a run can have used of those that follow from its own."""
 _current: ContextVar[RunCore | None] = ContextVar("governance_run", default=None)
 
 
@@ -164,12 +166,13 @@ class RunCore:
             question = replace(question, payload=_payload(arguments, details))
         except _UNTELLABLE as error:
             return _untold(question, error)
-        while True:
+        for _ in range(MOST_IDS):
             asked = self.memory.calls.begin(question, goes_on=goes_on)
             decision = yield from self._decided(asked, arguments, details, goes_on)
             if decision is None or (decision.allowed and self.memory.calls.is_made(asked.tool_call_id)):
                 continue  # as the service has told
             return decision
+        return question.without_answer("unavailable", "the service knows another call under every id")
 
     def _decided(
         self, asked: Question, arguments: Mapping[str, Any], details: CallDetails, goes_on: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from typing import Any, Literal
@@ -128,6 +129,16 @@ def test_what_many_arguments_lead_to_is_not_looked_at_without_end(defs: dict[str
     begun = time.monotonic()
     with pytest.raises(ValueError, match="leads too far"):
         completed({}, REFERENCES | {"$defs": defs})
+    assert time.monotonic() - begun < 20
+
+
+@pytest.mark.parametrize("large", [{"$ref": {"a": [1] * 200_000}}, {"type": [1] * 200_000}])
+@pytest.mark.parametrize("union", ["oneOf", "allOf"])
+def test_what_is_large_and_looked_at_often_is_weighed_or_not_read(large: dict[str, Any], union: str) -> None:
+    schema = {"properties": {"a": {union: [{"$ref": "#/large"}] * 5_000}}, "large": large}
+    begun = time.monotonic()
+    with contextlib.suppress(ValueError):
+        completed({"a": {"b": 1}}, schema)
     assert time.monotonic() - begun < 20
 
 

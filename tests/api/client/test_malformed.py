@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socketserver
+import threading
 import time
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from governance_client.settings import FailMode
@@ -90,6 +93,71 @@ def test_an_answer_that_takes_too_long(ask: Ask, told: Told, answer: Answer) -> 
         decision = ask(told(service.port, decide_seconds=0.5), "list", {})
     assert (decision.status, decision.allowed) == ("unavailable", False)
     assert time.monotonic() - begun < 50
+
+
+ENDLESS = {
+    "a head": (b"HTTP/1.1 200 OK\r\nX-Long: ", b"x"),
+    "answers before the answer": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "the size of a chunk": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;", b"x"),
+    "a trailer": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: ", b"x"),
+}
+
+
+class _Dripping(socketserver.ThreadingTCPServer):
+    """Begins an answer, and goes on with it a bit at a time, each sooner than anybody gives up on one."""
+
+    daemon_threads = True
+
+    def __init__(self, first: bytes, then: bytes) -> None:
+        self.over = threading.Event()
+        server = self
+
+        class Handler(socketserver.BaseRequestHandler):
+            def handle(self) -> None:
+                self.request.recv(65536)
+                with contextlib.suppress(OSError):
+                    self.request.sendall(first)
+                    while not server.over.wait(0.05):
+                        self.request.sendall(then)
+
+        super().__init__(("127.0.0.1", 0), Handler)
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.over.set()
+        self.shutdown()
+        self.server_close()
+
+
+@pytest.mark.parametrize("parts", ENDLESS.values(), ids=ENDLESS.keys())
+def test_an_answer_that_never_comes_to_its_end(ask: Ask, told: Told, parts: tuple[bytes, bytes]) -> None:
+    begun = time.monotonic()
+    with _Dripping(*parts) as service:
+        decision = ask(told(service.server_address[1], decide_seconds=0.5), "list", {})
+    assert (decision.status, decision.allowed) == ("unavailable", False)
+    assert time.monotonic() - begun < 50
+
+
+@pytest.mark.parametrize(
+    "always",
+    [Answer(409, b'{"code": "tool_call_conflict"}'), {"completion": "completed"}],
+    ids=["another call has its id", "it has completed"],
+)
+def test_a_service_that_knows_every_call_already(ask: Ask, told: Told, always: Any) -> None:
+    """Each call is asked about under another id then, but not for ever."""
+
+    def plan(request: Received) -> Answer:
+        if isinstance(always, Answer) and b"tool.called" in request.body:
+            return always
+        return stub.plain_service(request, spoil=lambda answer: answer.update(always))
+
+    with Receiver(plan) as service:
+        decision = ask(told(service.port), "list", {})
+        assert len(service.requests) < 300
+    assert (decision.status, decision.allowed) == ("unavailable", False)
 
 
 APPROVALS: dict[str, Any] = {
