@@ -33,7 +33,7 @@ async def events(chunks: AsyncIterable[bytes]) -> AsyncIterator[StreamEvent]:
         value = value.removeprefix(b" ")
         if name == b"data":
             data.append(value)
-            size += len(value)
+            size += len(value) + 1
             if size > LONGEST_LINE:
                 raise LineTooLong(f"an event is longer than {LONGEST_LINE} bytes")
         elif name == b"id" and b"\0" not in value:
@@ -44,7 +44,7 @@ async def events(chunks: AsyncIterable[bytes]) -> AsyncIterator[StreamEvent]:
 
 async def _lines(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
     """Lines end with LF, CR, or CR LF, wherever the chunks part them."""
-    rest = b""
+    rest = bytearray()
     after_return = False
     async for chunk in chunks:
         if after_return and chunk.startswith(b"\n"):
@@ -54,8 +54,8 @@ async def _lines(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
         after_return = chunk.endswith(b"\r")
         *whole, last = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         for line in whole:
-            yield rest + line
-            rest = b""
+            yield bytes(rest + line)
+            rest.clear()
         rest += last
         if len(rest) > LONGEST_LINE:
             raise LineTooLong(f"an event is longer than {LONGEST_LINE} bytes")

@@ -30,6 +30,8 @@ _PLAIN: Final = re.compile(r"(?! )[\x20-\x7e]*(?<! )")
 _WRAPPED: Final = re.compile(r"=\?base64\?.*\?=")
 _LARGEST_NOTHING: Final = 65_536
 """Bytes that are read of an answer which says nothing."""
+_LINES_AHEAD: Final = 4
+"""Which a server has said and nobody has taken yet; it says no more before that."""
 _RESUMPTIONS: Final = 5
 _RETRY_SECONDS: Final = 1.0
 
@@ -48,7 +50,7 @@ class McpEndpoint:
         self._warn = warn
         self._session: str | None = None
         self._version: str | None = None
-        self._lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._lines: asyncio.Queue[bytes | None] = asyncio.Queue(_LINES_AHEAD)
         self._posts: dict[str, tuple[asyncio.Task[None], bool]] = {}
         """Requests under way by their key, and whether closing the stream is how they are cancelled."""
         self._listening: asyncio.Task[None] | None = None
@@ -80,7 +82,9 @@ class McpEndpoint:
             with contextlib.suppress(httpx.HTTPError, TimeoutError):
                 async with asyncio.timeout(PATIENCE):
                     await self._answered("DELETE", self._headers())
-        self._lines.put_nowait(None)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                await self._lines.put(None)
         return 0
 
     def interrupt(self) -> None:
@@ -124,6 +128,7 @@ class McpEndpoint:
             method, self._url, content=content, headers=_as_bytes(headers)
         ) as answer:
             size = 0
+            _refuse_compressed(answer)
             async for chunk in answer.aiter_bytes():  # to its end, so that the connection is used again
                 size += len(chunk)
                 if size > _LARGEST_NOTHING:
@@ -134,13 +139,14 @@ class McpEndpoint:
         try:
             headers = _as_bytes(self._headers(message))
             async with self._http.stream("POST", self._url, content=message.line, headers=headers) as answer:
+                _refuse_compressed(answer)
                 problem = await self._take(message, answer)
         except (httpx.HTTPError, UnicodeError) as failure:  # the latter of a header's name
             problem = f"the MCP server cannot be reached: {_said(failure)}"
         except LineTooLong as failure:
             problem = str(failure)
         if problem:
-            self._lines.put_nowait(error(message.id, INTERNAL_ERROR, problem))
+            await self._lines.put(error(message.id, INTERNAL_ERROR, problem))
 
     async def _take(self, message: RpcMessage, answer: httpx.Response) -> str | None:
         """Passes on what the server answers; a text when that is no answer."""
@@ -154,20 +160,20 @@ class McpEndpoint:
             return await self._follow(message, answer)
         body = await _whole(answer)
         if kind == "application/json":
-            if answer.is_success and self._pass(message, body):
+            if answer.is_success and await self._pass(message, body):
                 return None
             with contextlib.suppress(UnreadableMessage):
                 if "error" in (found := read(_one_line(body))).body:
-                    self._lines.put_nowait(made({"id": message.id, "error": found.body["error"]}).line)
+                    await self._lines.put(made({"id": message.id, "error": found.body["error"]}).line)
                     return None
         if answer.status_code == httpx.codes.NOT_FOUND and self._session:
             return "the session has ended at the server; connect again"
         return f"the MCP server answers with {answer.status_code} {answer.reason_phrase} and no message"
 
-    def _pass(self, message: RpcMessage, data: bytes) -> bool:
+    async def _pass(self, message: RpcMessage, data: bytes) -> bool:
         """One message of the server's; whether it is the answer to this one."""
         line = _one_line(data)
-        self._lines.put_nowait(line)
+        await self._lines.put(line)
         with contextlib.suppress(UnreadableMessage):
             found = read(line)
             if found.is_response and found.key == message.key:
@@ -186,7 +192,7 @@ class McpEndpoint:
             try:
                 async for event in events(answer.aiter_bytes()):
                     last, wait = event.id or last, _bounded(event.retry, wait)
-                    if event.data and self._pass(message, event.data):
+                    if event.data and await self._pass(message, event.data):
                         return None
             except httpx.HTTPError:
                 pass
@@ -214,7 +220,7 @@ class McpEndpoint:
                     async for event in events(answer.aiter_bytes()):
                         last, wait, failures = event.id or last, _bounded(event.retry, wait), 0
                         if event.data:
-                            self._lines.put_nowait(_one_line(event.data))
+                            await self._lines.put(_one_line(event.data))
                 finally:
                     await answer.aclose()
             except (httpx.HTTPError, LineTooLong):
@@ -227,12 +233,18 @@ class McpEndpoint:
         if last is not None:
             headers["Last-Event-ID"] = last
         request = self._http.build_request("GET", self._url, headers=_as_bytes(headers))
-        return await self._http.send(request, stream=True)
+        answer = await self._http.send(request, stream=True)
+        try:
+            _refuse_compressed(answer)
+        except httpx.HTTPError:
+            await answer.aclose()
+            raise
+        return answer
 
     # ---- headers ---------------------------------------------------------------------------------------
 
     def _headers(self, message: RpcMessage | None = None) -> dict[str, str]:
-        headers = {"Accept": "application/json, text/event-stream"}
+        headers = {"Accept": "application/json, text/event-stream", "Accept-Encoding": "identity"}
         if message is not None:
             headers["Content-Type"] = "application/json"
         if message is not None and message.modern_version is not None:
@@ -279,6 +291,12 @@ def _header_value(text: str) -> str:
     if _PLAIN.fullmatch(text) and not _WRAPPED.fullmatch(text):
         return text
     return f"=?base64?{base64.b64encode(text.encode(errors='replace')).decode()}?="
+
+
+def _refuse_compressed(answer: httpx.Response) -> None:
+    """A few bytes of it may be as much as there is memory, before any of it can be counted."""
+    if answer.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
+        raise httpx.DecodingError("its answer is compressed, which nobody has asked for")
 
 
 async def _whole(answer: httpx.Response) -> bytes:

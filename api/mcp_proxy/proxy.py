@@ -76,5 +76,8 @@ async def _server(
         raise StartError(f"`{settings.url}` is no address; write for example https://mcp.example/mcp")
     timeout = httpx.Timeout(None, connect=CONNECT_SECONDS)
     limits = httpx.Limits(max_connections=None)
-    async with httpx.AsyncClient(headers=dict(settings.headers), timeout=timeout, limits=limits) as http:
+    local = httpx.URL(settings.url).host in ("localhost", "127.0.0.1", "::1")  # reached without proxies
+    async with httpx.AsyncClient(
+        headers=dict(settings.headers), timeout=timeout, limits=limits, trust_env=not local
+    ) as http:
         yield McpEndpoint(settings.url, http, catalogue.get, warn)

@@ -309,7 +309,11 @@ class Relay:
                 self.governor.run.completed(decision, {"unreadable": name})
 
     async def _show(self, asked: RpcMessage, answer: RpcMessage, changes: int) -> None:
-        line = await self._listed(asked, answer, changes)
+        try:
+            line = await self._listed(asked, answer, changes)
+        except Exception as problem:
+            self.warn(f"the list of tools could not be looked at: {type(problem).__name__}: {problem}")
+            line = error(answer.id, INTERNAL_ERROR, "the list of tools was not passed on")
         with contextlib.suppress(OSError):
             await self.client.write(line)
 

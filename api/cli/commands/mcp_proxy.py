@@ -155,9 +155,14 @@ def _admit(arguments: argparse.Namespace) -> int:
     chosen = list(held) if arguments.all else list(dict.fromkeys(arguments.tool))
     for name, (before, now) in held.items():
         print(told(name, before, now))
-    pins.admit(chosen)
-    left = [name for name in held if name not in chosen]
-    done = f"admitted: {', '.join(chosen) or 'nothing'}; held: {', '.join(left) or 'nothing'}"
+    admitted = pins.admit_as_shown({name: now for name, (_, now) in held.items()}, chosen)
+    for name in chosen:
+        if name not in admitted:
+            print(
+                spelled(f"{name} is another one than when you last looked; look at it, and admit it then", "")
+            )
+    left = [name for name in held if name not in admitted]
+    done = f"admitted: {', '.join(admitted) or 'nothing'}; held: {', '.join(left) or 'nothing'}"
     print(spelled(done, ""))
     return FAILED if left else 0
 

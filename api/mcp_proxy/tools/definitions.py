@@ -60,12 +60,13 @@ class Catalogue:
         return self._learned == self.changes
 
     def learn(self, definitions: Sequence[Definition], said: Mapping[str, Standing], whole_at: int) -> None:
-        """The whole list as it was after so many changes. A name may stand twice: each of them must hold."""
+        """The whole list as it was after so many changes. A name may stand twice: each of them must hold.
+        INVARIANT: what could not be pinned is not known, and so no call is decided by it."""
+        self.pins.look(definitions, said)
         self._tools = {}
         self._learned = whole_at
         for each in definitions:
             self._tools.setdefault(str(each.get("name")), []).append(each)
-        self.pins.look(definitions, said)
 
     def all(self) -> list[Definition]:
         return [each for found in self._tools.values() for each in found]

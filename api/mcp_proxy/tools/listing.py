@@ -10,6 +10,13 @@ from api.mcp_proxy.tools.definitions import Definition
 
 _METHOD_NOT_FOUND: Final = -32601
 _MOST_PAGES: Final = 1000
+MOST_BYTES: Final = 16 << 20
+"""Of the answers that list the tools of a server, all pages together."""
+MOST_NESTED: Final = 200
+"""Levels of what a server says of a tool: all of it is written, read and compared, which goes no deeper."""
+
+
+_TOO_LARGE: Final = f"the server lists its tools in more than {MOST_BYTES} bytes"
 
 
 class ListFailed(Exception):
@@ -28,7 +35,21 @@ def definitions_of(answer: RpcMessage) -> list[Definition]:
         raise ListFailed("the server does not list its tools as the protocol has it")
     if not all(isinstance(each, dict) and isinstance(each.get("name"), str) for each in tools):
         raise ListFailed("the server lists a tool that has no name")
+    if len(answer.line) > MOST_BYTES:
+        raise ListFailed(_TOO_LARGE)
+    if _is_deep(tools):
+        raise ListFailed(f"the server lists a tool that is nested deeper than {MOST_NESTED} levels")
     return list(tools)
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(MOST_NESTED):
+        lists = (each.values() if isinstance(each, dict) else each for each in level)
+        level = [inner for each in lists for inner in each if isinstance(inner, dict | list)]
+        if not level:
+            return False
+    return True
 
 
 async def whole_list(
@@ -42,6 +63,7 @@ async def whole_list(
     }
     found: list[Definition] = []
     cursor: Any = None
+    size = 0
     for _ in range(_MOST_PAGES):
         params = ({"_meta": meta} if meta else {}) | ({} if cursor is None else {"cursor": cursor})
         answer = await ask("tools/list", params)
@@ -49,6 +71,9 @@ async def whole_list(
         if isinstance(problem, dict) and problem.get("code") == _METHOD_NOT_FOUND:
             return found
         found += definitions_of(answer)
+        size += len(answer.line)
+        if size > MOST_BYTES:
+            raise ListFailed(_TOO_LARGE)
         cursor = answer.body["result"].get("nextCursor")
         if cursor is None:
             return found

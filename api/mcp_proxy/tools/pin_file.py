@@ -19,6 +19,8 @@ from typing import Any, Final
 from api.mcp_proxy.tools.definitions import Definition, Standing, digest, read_by_models
 
 _FORMAT: Final = 1
+MOST_BYTES: Final = 64 << 20
+"""Of the file; a server may list other tools each time that it is asked."""
 _NOTHING: Final[Mapping[str, Standing]] = MappingProxyType({})
 
 
@@ -36,6 +38,8 @@ class PinFile:
         self._mark: tuple[int, int] | None = None
         self._admitted: dict[str, Definition] = {}
         self._held: dict[str, Definition] = {}
+        self._shown: dict[str, str] = {}
+        """The digests of those that are held, as a person was last shown them."""
         self._read()
 
     # ---- what the proxy asks ---------------------------------------------------------------------------
@@ -82,6 +86,20 @@ class PinFile:
             for name in names:
                 self._admitted[name] = self._held.pop(name)
 
+    def admit_as_shown(self, shown: Mapping[str, Definition], names: Sequence[str]) -> list[str]:
+        """Notes what a person is shown of the tools that are held, and admits those named; returns which.
+        INVARIANT: none is admitted that is another one by now, or was when the person last looked: a server
+        may say one thing to who looks, and another to who admits."""
+        done: list[str] = []
+        with self._changing():
+            for name in names:
+                mark = digest(shown[name])
+                if name in self._held and digest(self._held[name]) == mark == self._shown.get(name, mark):
+                    self._admitted[name] = self._held.pop(name)
+                    done.append(name)
+            self._shown = {name: digest(each) for name, each in shown.items() if name in self._held}
+        return done
+
     # ---- the file --------------------------------------------------------------------------------------
 
     def _known(self, definition: Definition, said: Mapping[str, Standing]) -> bool:
@@ -111,9 +129,10 @@ class PinFile:
             if found["format"] != _FORMAT:
                 raise ValueError(f"format {found['format']!r} is not {_FORMAT}")
             self._admitted, self._held = _definitions(found["admitted"]), _definitions(found["held"])
+            self._shown = {str(name): str(mark) for name, mark in found.get("shown", {}).items()}
         except OSError as error:
             raise PinError(f"`{self.path}` cannot be read: {error.strerror}") from None
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise PinError(
                 f"`{self.path}` does not hold the admitted tools ({error}); restore it, or remove it to admit"
                 " every tool of this server anew"
@@ -122,25 +141,42 @@ class PinFile:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
-        """The newest state, changed under the lock and written as a whole."""
+        """The newest state, changed under the lock and written as a whole. INVARIANT: what could not be
+        written is not so here either: nothing would be known of it next time."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with open(self.path.with_suffix(".lock"), "a", opener=_private) as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 self._read()
-                yield
-                self._write()
+                before = dict(self._admitted), dict(self._held), dict(self._shown)
+                try:
+                    yield
+                    self._write()
+                except BaseException:
+                    self._admitted, self._held, self._shown = before
+                    raise
         except OSError as error:
             raise PinError(f"`{self.path}` cannot be written: {error.strerror}") from None
 
     def _write(self) -> None:
-        state = {"format": _FORMAT, "admitted": self._admitted, "held": self._held}
+        state = {"format": _FORMAT, "admitted": self._admitted, "held": self._held, "shown": self._shown}
+        # On one line: what is nested would be mostly blanks, many times as much as the server has said.
+        text = json.dumps(state, sort_keys=True)
+        if len(text) > MOST_BYTES:
+            raise PinError(
+                f"`{self.path}` would hold more than {MOST_BYTES} bytes; remove it to admit every tool of"
+                " this server anew"
+            )
         aside = self.path.with_suffix(f".{os.getpid()}")
-        with open(aside, "w", encoding="utf-8", opener=_private) as file:
-            json.dump(state, file, indent=2, sort_keys=True)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(self.path)
+        try:
+            with open(aside, "w", encoding="utf-8", opener=_private) as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            aside.replace(self.path)
+        except OSError:
+            aside.unlink(missing_ok=True)
+            raise
         status = self.path.stat()
         self._mark = (status.st_ino, status.st_mtime_ns)
 

@@ -50,6 +50,15 @@ def stream(*parts: bytes) -> httpx.Response:
     return httpx.Response(200, headers={"Content-Type": "text/event-stream"}, content=content())
 
 
+def compressed() -> httpx.Response:
+    async def content() -> AsyncIterator[bytes]:
+        raise AssertionError("it is not read")
+        yield b""
+
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip, gzip"}
+    return httpx.Response(200, headers=headers, content=content())
+
+
 def ok(request: httpx.Request, **result: Any) -> httpx.Response:
     return httpx.Response(
         200, json={"jsonrpc": "2.0", "id": json.loads(request.content)["id"], "result": result}
@@ -164,6 +173,7 @@ REFUSALS: dict[str, tuple[Answer, str]] = {
     "no message": (lambda _: httpx.Response(401, text="who are you?"), "answers with 401"),
     "no answer": (lambda _: httpx.Response(202), "answers with 202"),
     "a page": (lambda _: httpx.Response(200, html="<p>"), "answers with 200"),
+    "a bomb": (lambda _: compressed(), "its answer is compressed, which nobody has asked for"),
     "an end": (lambda _: stream(b": nothing\n\n"), "ended the stream without an answer"),
     "an error": (
         lambda _: httpx.Response(
