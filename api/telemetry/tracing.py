@@ -54,7 +54,9 @@ def start(environment: Mapping[str, str]) -> None:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-        use(BatchSpanProcessor(OTLPSpanExporter()))
+        from api.telemetry.bounded_session import BoundedSession
+
+        use(BatchSpanProcessor(OTLPSpanExporter(session=BoundedSession())))
 
 
 def _is_installed(name: str) -> bool:
