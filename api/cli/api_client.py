@@ -223,10 +223,15 @@ class RunningService:
         query["limit"] = min(limit, MOST_A_PAGE)
         while following and len(rows) < limit:
             answer = self.send("GET", following, query=query)
-            rows += answer.value if isinstance(answer.value, list) else [answer.value]
-            total = int(answer.headers.get("x-total-count", len(rows)))
+            found = answer.value if isinstance(answer.value, list) else [answer.value]
+            rows += found
+            count = answer.headers.get("x-total-count", "")
+            total = int(count) if count.isascii() and count.isdigit() else len(rows)
             link = answer.headers.get("link", "")
-            following = link.partition("<")[2].partition(">")[0] if 'rel="next"' in link else None
+            following = link.partition("<")[2].partition(">")[0] if found and 'rel="next"' in link else None
+            if following and (not following.startswith("/") or following.startswith("//")):
+                # The token is for this address alone.
+                raise CommandError(f"{self.url} goes on at another address, which is not asked", USAGE)
             query = {}  # the link has it
         return rows[:limit], total
 

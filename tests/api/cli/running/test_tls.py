@@ -57,3 +57,21 @@ def test_json_of_another_service_is_no_halt(operator: Operator, body: bytes) -> 
             assert "is not this service; its answer is another one's" in error
         receiver.plan = [Answer(204)]
         operator.refused("halts", "--url", url, code=2)
+
+
+@pytest.mark.parametrize("prefix", ["http://localhost", "//localhost"])
+def test_a_list_that_goes_on_elsewhere_takes_no_token_there(operator: Operator, prefix: str) -> None:
+    with Receiver() as receiver, Receiver() as other:
+        link = f'<{prefix}:{other.port}/v1/approvals?cursor=c>; rel="next"'
+        receiver.plan = [Answer(200, b'[{"approvalId": "apr_1"}]', {"Link": link})]
+        words = ("approvals", "list", "--url", f"http://127.0.0.1:{receiver.port}")
+        assert "goes on at another address" in operator.refused(*words, code=2)
+        assert other.requests == []
+
+
+def test_a_list_that_goes_on_with_nothing_has_an_end(operator: Operator) -> None:
+    with Receiver() as receiver:
+        headers = {"Link": '</v1/approvals?cursor=c>; rel="next"', "X-Total-Count": "many"}
+        receiver.plan = [Answer(200, b"[]", headers)]
+        operator.done("approvals", "list", "--url", f"http://127.0.0.1:{receiver.port}")
+        assert len(receiver.requests) == 1
