@@ -26,6 +26,9 @@ SECONDS_OF_A_KEY: Final = 0.02
 """Of the processor. As many events as take so long are under way while other keys are there, which wait for
 them."""
 
+WHOLE_SHARES: Final = 2
+"""Keys beyond which the shares get smaller."""
+
 
 class UnderWay(Protocol):
     """What takes the events that are under way: `inline_commit.py` or `lanes/dispatch.py`."""
@@ -77,7 +80,10 @@ class FairShare:
         if monotonic() >= self._alone_from:
             return self._arrivals.most
         most, cost = self._arrivals.most_of_a_key, self._arrivals.cost
-        return most if most * cost <= SECONDS_OF_A_KEY else max(LEAST_OF_A_KEY, int(SECONDS_OF_A_KEY / cost))
+        share = most if most * cost <= SECONDS_OF_A_KEY else int(SECONDS_OF_A_KEY / cost)
+        # Of many keys each has less, so that their events together do not take as long as they are many.
+        share = share * WHOLE_SHARES // max(WHOLE_SHARES, len(self._under_way))
+        return min(most, max(LEAST_OF_A_KEY, share))
 
     def _hand_on(self, key_id: str, entry: Entry, loop: asyncio.AbstractEventLoop) -> None:
         self._under_way[key_id] += 1

@@ -22,14 +22,17 @@ from api.ingestion.evaluation import Evaluator, PutOff
 from api.ingestion.event import Answer, Incoming
 from api.ingestion.quotas import OverQuota, ProcessorTime, Quotas
 from api.ingestion.slices import BatchSlices, Slices
-from api.ingestion.turns import LARGE, Turns
+from api.ingestion.turns import Turns
 from api.ingestion.validation import admitted, event_for_user, event_of
 from api.store import accounts
 
 T = TypeVar("T")
 
-MOST_ROUNDS = 3
-"""An event is put off so many times, then refused."""
+MOST_ROUNDS = 100
+"""An event is put off so many times, then refused: as many keys may have a dear one in each commit."""
+DEAR = 4 * 2**10
+"""Bytes of an event from which it is checked and evaluated in turns. By the shipped policies each of them may
+take 30 µs, of which nothing is known before."""
 MOST_OF_A_KEY = 4_000
 """Events of one key that wait to be written. All that wait are bounded (`database/writer.py`), so batches of
 one key would leave no room for the others."""
@@ -64,7 +67,7 @@ class Intake:
 
     def is_dear(self, key_id: str, size: int) -> bool:
         """Whether what this key sends, with so many bytes, is better looked at beside the event loop."""
-        return size > LARGE or self.processor_time.is_spent(key_id)
+        return size > DEAR or self.processor_time.is_spent(key_id)
 
     async def done(self, key_id: str, size: int, work: Callable[[], T]) -> T:
         """The result of some work for this key, which has sent so many bytes: at once, or in its turn."""

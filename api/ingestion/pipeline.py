@@ -158,7 +158,8 @@ class Ingestion:
         active = {event.caller.credential: event.caller for event in events}
         active = {each: caller for each, caller in active.items() if self._key_is_active(caller)}
         rulesets = {each: self._rules(each) for each in batch.organisations}
-        answers: list[Answer | Exception] = []
+        answers: dict[int, Answer | Exception] = {}
+        in_turn = self.evaluator.in_turn(events)
         together = self._store.is_sqlite or transaction.assumed is not None
         part = len(events) if together else PART
         for start in range(0, len(events), part):
@@ -166,15 +167,15 @@ class Ingestion:
                 # While these are decided, PostgreSQL writes those before.
                 batch.flush_events()
                 self._store.push()
-            answers += [
-                self._in_line(batch, event, rulesets[event.caller.organisation_id])
-                if event.caller.credential in active
-                else EventRefused("unauthenticated", "the API key is not valid any more")
-                for event in events[start : start + part]
-            ]
+            for event in in_turn[start : start + part]:
+                answers[id(event)] = (
+                    self._in_line(batch, event, rulesets[event.caller.organisation_id])
+                    if event.caller.credential in active
+                    else EventRefused("unauthenticated", "the API key is not valid any more")
+                )
         batch.write()
         transaction.after_commit(lambda: self._committed(transaction, batch))
-        return answers
+        return [answers[id(event)] for event in events]
 
     def rehearse(self, transaction: Transaction) -> None:
         """A job that does what every event needs and leaves nothing: the newest rules decide on a call, and a

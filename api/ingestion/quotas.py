@@ -35,13 +35,19 @@ PER_SECOND: Final = 0.1
 """Seconds of each second that it may take in the long run."""
 LONGEST_DEBT: Final = 30.0
 """Seconds after which a key that sends nothing more is like any other."""
+LATELY: Final = 30.0
+"""Seconds after which what a key has taken counts for a third in whose turn it is."""
 MOST_OF_A_GROUP: Final = 0.02
 """Seconds that the calls of one key may take in one commit; those beyond are put off."""
 MOST_OF_REPORTS: Final = 0.1
 """The same with all else that it tells, such as what became of calls."""
+MOST_OF_ALL: Final = 0.1
+"""The same of all keys together, however many there are; those that have taken least lately come first."""
 
 FULL_SECONDS: Final = 1.0
 """So long nobody looks again whether a key that keeps too many approvals waiting has fewer."""
+
+_NOTHING: Final = 0.0, 0.0
 
 
 class OverQuota(Exception):
@@ -132,6 +138,8 @@ class ProcessorTime:
         """Key to the time at which its bucket will be empty."""
         self._taken: dict[str, float] = {}
         """Key to the seconds that it has taken, ever."""
+        self._lately: dict[str, tuple[float, float]] = {}
+        """Key to what `lately` said when it took something last, and when that was."""
         self._ordinary: dict[str, float] = {}
         """Key to what belongs to each of its events."""
         self._guard = threading.Lock()
@@ -150,11 +158,18 @@ class ProcessorTime:
                 even = max(self._even.get(key_id, now), now) + seconds / PER_SECOND
                 self._even[key_id] = min(even, now + LONGEST_DEBT)
                 self._taken[key_id] = self._taken.get(key_id, 0.0) + seconds
+                self._lately[key_id] = self.lately(key_id) + seconds, now
 
     def is_spent(self, key_id: str) -> bool:
         """Whether the key has taken more than it may."""
         even = self._even.get(key_id)
         return even is not None and even - time.monotonic() > MOST_AT_ONCE / PER_SECOND
+
+    def lately(self, key_id: str) -> float:
+        """Seconds that the key has taken, those of before counting less and less. Many keys that each take no
+        more than they may can want more together than there is, so it is by this that they take turns."""
+        seconds, at = self._lately.get(key_id, _NOTHING)
+        return seconds and seconds * math.exp((at - time.monotonic()) / LATELY)
 
     def taken(self, key_id: str) -> float:
         """Seconds that the key has taken so far, wherever."""

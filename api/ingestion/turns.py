@@ -1,6 +1,7 @@
 """Work beside the event loop, the API keys taking turns: what is large, and all of a key that has taken much.
 
-One key has one piece of work under way at a time, whatever it sends, and goes behind the others then. While
+One key has one piece of work under way at a time, whatever it sends, and goes behind the others then; who has
+taken least lately comes first, so that nobody stands behind many keys that take as much as they may. While
 its time is spent (`quotas.py`), it rests after each piece for longer than it has taken since its last turn,
 here and in commits, so that the event loop and the writer get on meanwhile; a rest of one key holds up no
 other.
@@ -130,18 +131,24 @@ class Turns:
                 self._changed.notify_all()
 
     def _next(self) -> tuple[str, _Work] | None:
-        """The first work of the first key that neither is at work nor rests."""
+        """The first work of the key that has taken least lately, of those that neither are at work nor rest;
+        of equal ones, of the first."""
         now = time.monotonic()
-        for key_id in self._waiting:
-            if key_id not in self._busy and self._rests.get(key_id, now) <= now:
-                waiting = self._waiting.pop(key_id)
-                work = waiting.popleft()
-                self._rests.pop(key_id, None)
-                self._busy.add(key_id)
-                if waiting:
-                    self._waiting[key_id] = waiting  # behind the others
-                return key_id, work
-        return None
+        ready = (
+            key_id
+            for key_id in self._waiting
+            if key_id not in self._busy and self._rests.get(key_id, now) <= now
+        )
+        key_id = min(ready, key=self._spent.lately, default=None)
+        if key_id is None:
+            return None
+        waiting = self._waiting.pop(key_id)
+        work = waiting.popleft()
+        self._rests.pop(key_id, None)
+        self._busy.add(key_id)
+        if waiting:
+            self._waiting[key_id] = waiting  # behind the others
+        return key_id, work
 
     def _longest_wait(self) -> float | None:
         """Seconds until the first rest of a key that waits is over."""

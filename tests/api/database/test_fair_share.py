@@ -211,3 +211,19 @@ def test_what_another_key_sends_stands_behind_a_share(
             assert order.index(lonely) <= share, order.index(lonely)
 
     asyncio.run(play())
+
+
+def test_of_many_keys_each_has_less_under_way() -> None:
+    """What is under way of all of them, which everybody waits for, does not grow with how many they are."""
+    arrivals = Arrivals()
+    arrivals.most = arrivals.most_of_a_key = 64  # type: ignore[misc]
+    shares, loop = FairShare(arrivals), asyncio.new_event_loop()
+    for number in range(64):
+        for key in range(30):
+            event = SimpleNamespace(caller=SimpleNamespace(key_id=f"key-{key}"), number=number)
+            shares.add(Entry(None, event, loop, lambda result: None, 1), loop)
+    for _ in range(200):
+        entry = arrivals.entries.pop(0)
+        entry.settle(entry.event.number)
+    loop.close()
+    assert len(arrivals) <= 2 * 64 + 30

@@ -44,7 +44,7 @@ class _Machine:
         monkeypatch.setattr(evaluation, "thread_time", lambda: self.computed)
         monkeypatch.setattr(evaluator, "evaluate", lambda event: self.take(*next(left)))
         caller = SimpleNamespace(key_id="k")
-        event = cast(Incoming, SimpleNamespace(call=True, caller=caller, evaluated=None))
+        event = cast(Incoming, SimpleNamespace(call=True, caller=caller, evaluated=None, raw=b""))
         evaluator.prepare([event] * len(taken))
         return spent
 
@@ -61,6 +61,36 @@ def test_a_dear_event_is_counted_wherever_it_stands(monkeypatch: pytest.MonkeyPa
     for place in (0, 7, 19):
         taken = [(dear if number == place else ORDINARY / 2, 0.0) for number in range(20)]
         assert _Machine().commit(taken, monkeypatch).is_spent("k")
+
+
+def _sent(key: str, size: int) -> Incoming:
+    named = SimpleNamespace(call=True, caller=SimpleNamespace(key_id=key), evaluated=None, raw=b" " * size)
+    return cast(Incoming, named)
+
+
+def test_however_many_keys_send_dear_calls_a_commit_does_not_take_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody's small call stands behind those of fifty keys, which are put off, whatever came first."""
+    spent = ProcessorTime()
+    evaluator = Evaluator(lambda organisation_id: cast(Any, None), KnownRuns(), spent)
+    done: list[str] = []
+
+    def evaluate(event: Incoming) -> None:
+        done.append(event.caller.key_id)
+        busy(0.02 if event.caller.key_id != "few" else 0.0)
+
+    monkeypatch.setattr(evaluator, "evaluate", evaluate)
+    dear = [_sent(f"many-{number}", 4_000) for number in range(50)]
+    evaluator.prepare([*dear, small := _sent("few", 400)])
+    assert done[0] == "few" and len(done) < 10
+    assert evaluator.has_told_enough(small), "what else comes is put off, and comes first then"
+    evaluator.prepare([])
+    assert not evaluator.has_told_enough(small)
+    assert evaluator.in_turn([*dear[:3], small, dear[40]])[:2] == [small, dear[40]]
+    assert evaluator.in_turn([*dear[40:], small]) == [*dear[40:], small], (
+        "of those that took nothing none is first"
+    )
 
 
 class _Rules:

@@ -56,6 +56,24 @@ def test_keys_take_turns() -> None:
     assert done.index("few-2") <= 7 and len(done) == 23
 
 
+async def test_who_has_taken_least_lately_comes_first() -> None:
+    """Nobody stands behind many keys that each take as much as they may."""
+    spent, done, go = ProcessorTime(), list[str](), threading.Event()
+    turns = Turns("test", 1, spent)
+    tasks = [asyncio.create_task(turns.run("first", lambda: go.wait(5)))]
+    await asyncio.sleep(0.02)
+    for number in range(30):
+        spent.took(f"many-{number}", 0.1)
+        tasks.append(asyncio.create_task(turns.run(f"many-{number}", partial(done.append, "many"))))
+    await asyncio.sleep(0.02)
+    tasks.append(asyncio.create_task(turns.run("few", partial(done.append, "few"))))
+    await asyncio.sleep(0.02)
+    go.set()
+    await asyncio.gather(*tasks)
+    turns.close()
+    assert done[0] == "few" and len(done) == 31
+
+
 async def test_one_key_has_one_turn_at_a_time_and_a_rest_of_it_holds_up_no_other() -> None:
     """Of two threads one stays free for other keys; a key whose time is spent rests alone."""
     time_of = ProcessorTime()
