@@ -40,6 +40,8 @@ MOST_UNREAD: Final = 64 * 2**20
 """Bytes of large answers that one caller has not taken in; beyond, it is told to read them first."""
 MOST_COMING: Final = 64 * 2**20
 """Bytes of large bodies that one caller has not sent wholly yet; a single one may be larger."""
+MOST_OF_ALL: Final = 512 * 2**20
+"""The same of all callers together, in either way: the more they are, the less each may have."""
 
 
 class Reads:
@@ -76,7 +78,7 @@ class Reads:
             nonlocal own
             self._coming[who] += size - own
             own = size
-            if own < self._coming[who] > MOST_COMING:
+            if own < self._coming[who] > min(MOST_COMING, MOST_OF_ALL // len(self._coming)):
                 raise OverQuota(
                     "the large bodies that you began to send before have not come wholly yet", 1.0
                 )
@@ -116,8 +118,8 @@ class Reads:
         content, who = reply.body, caller.holder
         if not who or not isinstance(content, bytes) or len(content) <= LARGE_ANSWER:
             return reply
-        unread = self._unread[who]
-        if unread and unread + len(content) > MOST_UNREAD:
+        unread, callers = self._unread[who], max(1, len(self._unread))
+        if unread and unread + len(content) > min(MOST_UNREAD, MOST_OF_ALL // callers):
             raise OverQuota("the large answers that you asked for before are not read yet", 1.0)
         headers = {**reply.headers, "Content-Length": str(len(content))}
         return replace(reply, body=None, headers=headers, stream=self._pieces(who, content))

@@ -10,6 +10,7 @@ import contextlib
 import random
 from collections.abc import AsyncIterator, Callable
 from functools import partial
+from typing import Final
 
 import schemas
 from api import metrics
@@ -60,6 +61,9 @@ from api.updates.waits import Waits
 from api.webhooks.worker import DeliveryWorker
 from engine.derived.sql.parser import load_readers
 from engine.live import LivePolicies
+
+MOST_SWEEPS: Final = 10
+"""Transactions of a second that end approvals whose time is over; others' events come in between."""
 
 OpenPolicies = Callable[[Settings, Database, Writer], contextlib.AbstractContextManager[LivePolicies]]
 """Opens the policies; the writer runs already, since recording policy versions goes through it."""
@@ -264,7 +268,9 @@ async def _sweep(context: Context) -> None:
         metrics.looped(max(0.0, loop.time() - due))
         try:
             if await context.store.read(reading.anything_due, iso(context.clock())):
-                await context.writer.write(approvals.expire_due)
+                for _ in range(MOST_SWEEPS):
+                    if await context.writer.write(approvals.expire_due) < approvals.MOST_AT_ONCE:
+                        break
             if await context.store.read(changes.anything_due, iso(context.clock())):
                 await context.writer.write(changes.expire_due)
             await context.refusals.write_due()

@@ -1,9 +1,10 @@
 """Passwords: what is accepted as one, and argon2id off the event loop.
 
 One password is checked at a time, on a thread of its own, so that any number of logins costs at most one
-core and never delays events; a login that finds the queue full is refused with `Retry-After`. Whoever makes
-users takes turns with the logins, and with others who do. An unknown e-mail takes as long as a wrong
-password.
+core and never delays events; a login that finds the queue full, or the part of it that one e-mail from one
+address may have, is refused with `Retry-After`. Who logs in where they have before waits for no crowd: each
+of them takes turns with all others together, who take turns by their addresses. Whoever makes users takes
+turns with the logins, and with others who do. An unknown e-mail takes as long as a wrong password.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import asyncio
 import contextlib
 import secrets
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 
@@ -28,9 +30,11 @@ FEWEST_CHARACTERS: Final = 4
 """Different ones."""
 LONGEST: Final = 1024
 """Bytes of UTF-8."""
-MOST_WAITING: Final = 64
+MOST_WAITING: Final = 1_024
+MOST_OF_PAIR: Final = 16
+"""Of these with one e-mail from one address."""
 LOGINS: Final = ""
-"""Who is not known yet takes turns as one."""
+"""Who logs in where they have not before takes turns as one."""
 
 _hasher = argon2.PasswordHasher(time_cost=3, memory_cost=65_536, parallelism=1)
 
@@ -78,33 +82,45 @@ class PasswordHasher:
     def __init__(self) -> None:
         self._thread = Threads(1, "passwords")
         self._dummy: str | None = None
-        self._waiting = 0
-        self._places = FairPlaces(1)
+        self._waiting: Counter[str] = Counter()
+        """By e-mail and address."""
+        self._places, self._strange = FairPlaces(1), FairPlaces(1)
 
     @contextlib.contextmanager
-    def login_slot(self) -> Iterator[None]:
+    def login_slot(self, pair: str) -> Iterator[None]:
         """A place in the bounded queue of logins; raises 429 when it is full."""
-        if self._waiting >= MOST_WAITING:
+        if self._waiting[pair] >= MOST_OF_PAIR or self._waiting.total() >= MOST_WAITING:
             raise ApiError(
                 "rate_limited", "too many logins at once; try again shortly", headers={"Retry-After": "5"}
             )
-        self._waiting += 1
+        self._waiting[pair] += 1
         try:
             yield
         finally:
-            self._waiting -= 1
+            self._waiting[pair] -= 1
+            if not self._waiting[pair]:
+                del self._waiting[pair]
 
     async def hashed(self, password: str, holder: str = LOGINS) -> str:
         """In the turn of whoever asks for it. Raises TooManyWait."""
         return await self._run(lambda: hashed(password), holder)
 
-    async def matches(self, stored: str | None, password: str) -> bool:
-        """True when the password fits; in the same time when there is no such user (`stored` None)."""
+    async def matches(
+        self, stored: str | None, password: str, address: str = "", known: str | None = None
+    ) -> bool:
+        """True when the password fits; in the same time when there is no such user (`stored` None). `known`
+        names those who have logged in from this address before. Raises TooManyWait."""
         if self._dummy is None:
             # Made before the first check of any kind, so that no first unknown e-mail stands out.
             self._dummy = await self._run(lambda: hashed(generated()))
-        fits = await self._run(lambda: matches(stored or self._dummy or "", password))
-        return fits and stored is not None
+
+        def work() -> bool:
+            return matches(stored or self._dummy or "", password)
+
+        if known is not None:
+            return await self._run(work, known) and stored is not None
+        async with self._strange.place(address):
+            return await self._run(work) and stored is not None
 
     async def _run(self, work: Callable[[], T], holder: str = LOGINS) -> T:
         async with self._places.place(holder):

@@ -91,15 +91,15 @@ async def _verified(email: str, password: str, client: str, context: Context) ->
     # A proxy may say anything; what goes on record is short.
     address = client[:64]
     credentials = context.credentials
-    with credentials.passwords.login_slot():
+    looked = login_limits.Attempt.of(email, address, context.clock())
+    with credentials.passwords.login_slot(looked.pair):
         # Checked by a reader before it is counted, so that tries which have to wait cost the writer nothing.
-        looked = login_limits.Attempt.of(email, address, context.clock())
         slowed = await context.store.read_first(login_limits.check, context.store, looked)
         if slowed is None:
             return await _tried(email, password, address, context)
     if not await credentials.login_draw.drawn(slowed, password):
         raise login_limits.TooManyTries(login_limits.FIRST_WAIT)
-    with credentials.passwords.login_slot():
+    with credentials.passwords.login_slot(looked.pair):
         return await _tried(email, password, address, context)
 
 
@@ -107,7 +107,9 @@ async def _tried(email: str, password: str, address: str, context: Context) -> d
     attempt = await context.writer.write(lambda transaction: login_limits.begin(transaction, email, address))
     found = await context.store.read_first(accounts.find_login, email)
     stored = None if found is None else found[1]
-    fits = await context.credentials.passwords.matches(stored, password)
+    is_known = await context.store.read_first(login_limits.is_known, context.store, attempt)
+    known, place = attempt.known if is_known else None, login_limits.network(address)
+    fits = await context.credentials.passwords.matches(stored, password, place, known)
 
     def job(transaction: Transaction) -> dict[str, Any] | None:
         # Looked up anew: a password changed or a user disabled while this one was checked counts.

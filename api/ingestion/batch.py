@@ -70,6 +70,8 @@ class Batch:
     counts: CallCounts
     cancelled: set[int] = field(default_factory=set)
     """Numbers of calls that waited for people until this batch ended their run."""
+    ended: int = 0
+    """Approvals that ended with their runs."""
     uses: dict[str, int] = field(default_factory=dict)
     """Grant to the calls that went ahead by it, with those of this batch."""
     changed: list[KnownRun] = field(default_factory=list)

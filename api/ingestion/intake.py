@@ -28,8 +28,9 @@ from api.store import accounts
 
 T = TypeVar("T")
 
-MOST_ROUNDS = 100
-"""An event is put off so many times, then refused: as many keys may have a dear one in each commit."""
+MOST_ROUNDS = 1_000
+"""An event is put off so many times, then refused: in each commit there may be a dear one of another key, or
+some of the approvals that end with a run."""
 DEAR = 4 * 2**10
 """Bytes of an event from which it is checked and evaluated in turns. By the shipped policies each of them may
 take 30 µs, of which nothing is known before."""

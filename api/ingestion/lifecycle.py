@@ -102,20 +102,32 @@ def _start(batch: Batch, run: KnownRun, event: Incoming) -> bool:
     return True
 
 
+def may_end(batch: Batch, event: Incoming, run: KnownRun) -> bool:
+    """Cancel what goes with the end of a run, as far as this commit has room for it, whosever approvals they
+    are. False: there may be more, so that the event has to come again before it is recorded."""
+    event_type = event.body.eventType
+    if not event.ends_run or event.metadata.get("cancelApprovals") is not True:
+        return True
+    batch.need_answer()
+    batch.flush_calls()
+    status = event_type.removeprefix("run.") if run.status == "running" else run.status
+    room = approvals.MOST_AT_ONCE - batch.ended
+    ended = approvals.cancel_run(batch.transaction, run.run_no, run.key_id, f"run {status}", room)
+    if ended:
+        batch.ended += ended
+        batch.refresh_calls(run)
+    return ended < room
+
+
 def _end(batch: Batch, event: Incoming, run: KnownRun) -> bool:
-    """The first end of a run counts; returns whether the approvals still pending go with it."""
+    """The first end of a run counts; returns whether the approvals that were pending went with it."""
     transaction, event_type = batch.transaction, event.body.eventType
     if run.status == "running":
         run.status = event_type.removeprefix("run.")
         run.ended_at, run.dirty = transaction.at, True
         data = {"runId": run.run_id, "agentId": run.agent_id, "status": run.status}
         transaction.notify(run.organisation_id, event_type, data, run.key_id)
-    if event.metadata.get("cancelApprovals") is not True:
-        return False
-    batch.flush_calls()
-    if approvals.cancel_run(transaction, run.run_no, run.key_id, f"run {run.status}"):
-        batch.refresh_calls(run)
-    return True
+    return event.metadata.get("cancelApprovals") is True
 
 
 def _completed(

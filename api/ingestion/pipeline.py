@@ -39,7 +39,7 @@ from api.ingestion.grants.cover import candidates
 from api.ingestion.known.answers import RecordedAnswers
 from api.ingestion.known.lookups import KnownEvent, asked, is_usual, tell
 from api.ingestion.known.runs import KnownCalls, KnownRun, KnownRuns
-from api.ingestion.lifecycle import report
+from api.ingestion.lifecycle import may_end, report
 from api.ingestion.quotas import PendingQuota, ProcessorTime
 from api.ingestion.record import record_call
 from api.ingestion.rows import RunValueRow
@@ -226,7 +226,8 @@ class Ingestion:
 
     def _answer(self, batch: Batch, event: Incoming, ruleset: Ruleset) -> Answer | EventRefused | PutOff:
         """One event of a valid key: refused, known, put off, or decided and recorded. INVARIANT: what is
-        refused or put off changes nothing but what its run has read with the one that started it."""
+        refused or put off changes nothing but what its run has read with the one that started it, and some of
+        the approvals that are to end with the run."""
         caller = event.caller
         if self._only_bound_keys and caller.agent_id is None:
             return refusals.unbound_key()
@@ -263,6 +264,12 @@ class Ingestion:
             outcome = self._decide(batch, event, run, ruleset, inheriting)
             if not isinstance(outcome, DecidedCall):
                 return outcome
+        elif known_run is not None:
+            begun_at = thread_time()
+            ends = may_end(batch, event, known_run)
+            self.evaluator.count(event, thread_time() - begun_at)
+            if not ends:
+                return PutOff(event)
         values_before = len(batch.value_rows)
         if known_run is None:
             batch.add_run(run, inherited)

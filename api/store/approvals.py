@@ -28,7 +28,8 @@ from api.store.review.reading import IS_PENDING, approval_shape
 
 log = logging.getLogger("governance")
 
-MOST_AT_ONCE = 500
+MOST_AT_ONCE = 50
+"""That end by themselves in one transaction: each is written, recorded, and told to every webhook."""
 _ANY_OF_RUN = "SELECT 1 FROM approvals WHERE key_id = ? AND status = 'pending' AND run_no = ? LIMIT 1"
 _END = (
     "UPDATE approvals SET status = ?, resolved_at = ?, resolved_by = ?, actor = ?, decision_reason = ?,"
@@ -200,15 +201,18 @@ def expire_due(transaction: Transaction) -> int:
     return sum(_overdue(transaction, row) for row in due)
 
 
-def cancel_run(transaction: Transaction, run_no: int, key_id: str, reason: str) -> int:
-    """End the pending approvals of a run of this key that is over; returns how many. They are found among
-    those of the key, which are bounded, and not by the calls of the run, however many it has."""
+def cancel_run(
+    transaction: Transaction, run_no: int, key_id: str, reason: str, most: int = MOST_AT_ONCE
+) -> int:
+    """End pending approvals of a run of this key that is over, so many at most; returns how many. They are
+    found among those of the key, which are bounded, and not by the calls of the run, however many it has."""
     if not transaction.store.rows(_ANY_OF_RUN, (key_id, run_no)):
         return 0  # as a rule, and for less than it takes to build the other query
     waiting = list(
         Approval.select()
         .where(IS_PENDING & (Approval.key_id == key_id) & (Approval.run_no == run_no))
         .order_by(Approval.approval_id)
+        .limit(most)
     )
     return sum(
         _end_unresolved(transaction, row, "cancelled", f"the approval was cancelled: {reason}")

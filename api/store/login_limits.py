@@ -114,7 +114,7 @@ def check(store: Database, attempt: Attempt) -> str | None:
     """Raises TooManyTries when the try may not be made; else the widest bucket that it is slowed by, if any:
     tries of one such bucket compete. Alone it is a cheap look ahead that takes no lock."""
     now = attempt.counted_at
-    known = store.rows("SELECT 1 FROM rate_hits WHERE bucket = ? AND expires_at > ?", (attempt.known, now))
+    known = is_known(store, attempt)
     wait, slowed = 0.0, None
     for bucket, limit in attempt.limits.items():
         if known and bucket != attempt.pair:
@@ -132,6 +132,14 @@ def check(store: Database, attempt: Attempt) -> str | None:
     if wait > 0:
         raise TooManyTries(math.ceil(wait))
     return slowed
+
+
+def is_known(store: Database, attempt: Attempt) -> bool:
+    """Whether this user has logged in from this address lately."""
+    found = store.rows(
+        "SELECT 1 FROM rate_hits WHERE bucket = ? AND expires_at > ?", (attempt.known, attempt.counted_at)
+    )
+    return bool(found)
 
 
 def begin(transaction: Transaction, email: str, address: str) -> Attempt:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
 import time
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from api.auth import login_draw, passwords
+from api.http.problems import ApiError
 from api.store import accounts, expiry, login_limits
 from tests.harness.application import PASSWORD, event
 from tests.harness.postgres import postgres, postgres_url  # noqa: F401
@@ -64,8 +66,8 @@ def test_a_password_changed_while_a_login_is_checked_wins(
     hasher = fresh.context.credentials.passwords
     check = hasher.matches
 
-    async def slow(stored: str | None, password: str) -> bool:
-        fits = await check(stored, password)
+    async def slow(stored: str | None, password: str, *where: Any) -> bool:
+        fits = await check(stored, password, *where)
         hashed = await hasher.hashed("another password")
         await fresh.context.writer.write(
             lambda t: accounts.change_user(t, "default", user["userId"], "a test", password_hash=hashed)
@@ -317,3 +319,38 @@ def test_a_login_does_not_stand_behind_all_the_users_that_somebody_makes(
         return before
 
     assert asyncio.run(play()) <= 3 and len(made) == 40
+
+
+async def test_who_logs_in_where_they_have_before_waits_for_no_crowd(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither that of one who knows a password, nor that of many addresses that try others."""
+    checked: list[str] = []
+    monkeypatch.setattr(passwords, "hashed", lambda password: "a hash")
+    monkeypatch.setattr(passwords, "matches", lambda stored, password: checked.append(password) is None)
+    hasher = passwords.PasswordHasher()
+    assert await hasher.matches("a hash", "first")
+    crowd = [asyncio.create_task(hasher.matches("a hash", "known", "here", "mallory")) for _ in range(30)]
+    crowd += [
+        asyncio.create_task(hasher.matches("a hash", "guess", f"there {number % 10}"))
+        for number in range(300)
+    ]
+    await asyncio.sleep(0)
+    assert await hasher.matches("a hash", "admin", "here", "admin")
+    assert checked.index("admin") <= 5
+    assert await hasher.matches("a hash", "new", "elsewhere")
+    assert len(checked) <= 45, "addresses take turns"
+    await asyncio.gather(*crowd)
+    hasher.close()
+
+
+def test_one_who_knows_a_password_leaves_room_for_other_logins() -> None:
+    hasher = passwords.PasswordHasher()
+    with contextlib.ExitStack() as waiting:
+        for _ in range(passwords.MOST_OF_PAIR):
+            waiting.enter_context(hasher.login_slot("mallory"))
+        with pytest.raises(ApiError):
+            waiting.enter_context(hasher.login_slot("mallory"))
+        waiting.enter_context(hasher.login_slot("admin"))
+    assert not hasher._waiting
+    hasher.close()

@@ -4,12 +4,17 @@ whoever is not known has no large one taken in."""
 from __future__ import annotations
 
 import contextlib
+import itertools
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
 from api import reads
+from api.caller import NOBODY
+from api.ingestion.quotas import OverQuota, ProcessorTime
 from api.ingestion.turns import LARGE
 from tests.api.hostile.test_connections import CREDENTIALS, connected
 from tests.api.hostile.test_wire import HOST, LOGIN, refused
@@ -72,3 +77,22 @@ def test_bodies_of_one_caller_that_never_end_are_bounded(
         alone.sendall(b" ")
         refused(alone.recv(65_536), 400, "invalid_json")
     assert not coming
+
+
+def test_the_more_callers_there_are_the_less_each_may_have_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What all of them together have begun is bounded, but for one body of each."""
+    monkeypatch.setattr(reads, "MOST_COMING", 8)
+    monkeypatch.setattr(reads, "MOST_OF_ALL", 16)
+    made = reads.Reads(cast(Any, None), cast(Any, None), ProcessorTime(), 100)
+    taken = 0
+    with contextlib.ExitStack() as bodies:
+        for _, number in itertools.product(range(8), range(8)):
+            caller = replace(NOBODY, kind="key", key_id=f"key-{number}")
+            try:
+                bodies.enter_context(made.coming(caller))(1)
+            except OverQuota:
+                continue
+            taken += 1
+        assert 8 <= taken <= 24
+    assert not made._coming
+    made.close()

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from api.database.connection import Database
 from api.database.transaction import Transaction
@@ -60,3 +65,39 @@ async def test_a_run_of_many_calls_is_cancelled_in_as_many_steps_as_one_of_few(t
         await _told(service, "other", "pay", 1)
         assert await _steps(service, "many", 0) < 20
         assert await _steps(service, "other", 1) > 0
+
+
+async def _ended(service: Service, run_id: str) -> None:
+    fields = {"eventId": f"end-{run_id}", "runId": run_id, "cancelApprovals": True}
+    receipt = await service.answered(
+        "agent", "POST", "/v1/events", event(0, "run.completed", service.clock.text, fields)
+    )
+    assert receipt["processed"]
+    shown = await service.answered("agent", "GET", f"/v1/runs/{run_id}")
+    assert shown["status"] == "completed"
+
+
+async def test_one_transaction_ends_so_many_approvals_with_their_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others wait for each of them; so a run of more is ended in several, others' events between."""
+    ended: Counter[int] = Counter()
+    finish = approvals._finish
+
+    def noted(transaction: Transaction, *row: Any, **how: Any) -> bool:
+        ended[id(transaction)] += 1
+        kept.append(transaction)
+        return finish(transaction, *row, **how)
+
+    kept: list[Transaction] = []
+    monkeypatch.setattr(approvals, "_finish", noted)
+    async with Service(tmp_path, [HOLD]) as service:
+        runs = [("one", 2 * approvals.MOST_AT_ONCE + 1), ("two", approvals.MOST_AT_ONCE), ("three", 3)]
+        for run_id, count in runs:
+            await _told(service, run_id, "pay", count)
+        await asyncio.gather(*(_ended(service, run_id) for run_id, _ in runs))
+        assert ended.total() == sum(count for _, count in runs)
+        assert max(ended.values()) <= approvals.MOST_AT_ONCE <= 100
+        assert await service.answered("reviewer", "GET", "/v1/approvals?status=pending") == []
+        verified = await service.answered("admin", "GET", "/v1/audit/verify")
+        assert verified["valid"]
