@@ -22,7 +22,7 @@ from api.ingestion.evaluation import Evaluator, PutOff
 from api.ingestion.event import Answer, Incoming
 from api.ingestion.quotas import OverQuota, ProcessorTime, Quotas
 from api.ingestion.slices import BatchSlices, Slices
-from api.ingestion.turns import Turns
+from api.ingestion.turns import LARGE, Turns
 from api.ingestion.validation import admitted, event_for_user, event_of
 from api.store import accounts
 
@@ -66,13 +66,13 @@ class Intake:
         """Key to what is done when fewer of them wait."""
         self._slices: WeakValueDictionary[str, Slices] = WeakValueDictionary()
 
-    def is_dear(self, key_id: str, size: int) -> bool:
+    def is_dear(self, key_id: str, size: int, most: int = DEAR) -> bool:
         """Whether what this key sends, with so many bytes, is better looked at beside the event loop."""
-        return size > DEAR or self.processor_time.is_spent(key_id)
+        return size > most or self.processor_time.is_spent(key_id)
 
     async def done(self, key_id: str, size: int, work: Callable[[], T]) -> T:
         """The result of some work for this key, which has sent so many bytes: at once, or in its turn."""
-        if self.is_dear(key_id, size):
+        if self.is_dear(key_id, size, LARGE):
             return await self.turns.run(key_id, work, size=size)
         return self.processor_time.timed(key_id, work)
 
