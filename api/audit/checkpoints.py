@@ -9,7 +9,7 @@ A checkpoint is canonical JSON, signed with the installation's key (`installatio
 the one before it (the first of a process names all). `previous` is the digest of the checkpoint before, so
 none can be taken out of their row. `nextKey` is the public key that signs what follows; `lostKey` is the one
 of before, when it could not be used to say so. `dropped` makes it a certificate: that records may go, and
-what they were (`retention/`).
+what they were (`retention/`). `givenUp` are checkpoints that are missing, as somebody with the key knows.
 
 INVARIANT: a checkpoint covers only what was committed before it.
 """
@@ -42,6 +42,9 @@ PAGE: Final = 1_000
 Tips = dict[ChainName, Tip]
 """Chain to its count and last hash."""
 
+Gap = tuple[int, int]
+"""The first and the last of checkpoints that are missing in their row."""
+
 _FROM = "SELECT number, body, signature FROM checkpoints WHERE number > ? ORDER BY number LIMIT ?"
 _LAST = "SELECT number, body, signature FROM checkpoints ORDER BY number DESC LIMIT 1"
 
@@ -68,6 +71,7 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     at: str
     chains: dict[str, dict[str, tuple[int, str]]]
     dropped: Dropped | None = None
+    givenUp: tuple[Gap, ...] = ()  # noqa: N815
     lostKey: str | None = None  # noqa: N815
     nextKey: str | None = None  # noqa: N815
     number: int
@@ -196,6 +200,44 @@ class Checkpointer:
         if signed != self._signed:
             self._grown_since = None
         self._number, self._digest, self._signed, self.signed_at = number, digest, signed, at
+
+
+def given_up(each: Checkpoint, key: PublicKey) -> tuple[Gap, ...]:
+    """What this one gives up, if the key has signed it."""
+    body = each.read() if '"givenUp"' in each.body else None
+    holds = body is not None and body.number == each.number and each.is_signed(key)
+    return body.givenUp if body is not None and holds else ()
+
+
+def gaps(store: Database, key: PublicKey) -> tuple[Gap, ...]:
+    """What is missing in the row, and this key has not given up."""
+    found: list[Gap] = []
+    known: set[Gap] = set()
+    expected = 1
+    for each in after(store, 0):
+        if each.number > expected:
+            found.append((expected, each.number - 1))
+        known.update(given_up(each, key))
+        expected = each.number + 1
+    return tuple(gap for gap in found if gap not in known)
+
+
+def give_up(transaction: Transaction, missing: tuple[Gap, ...], key: InstallationKey) -> None:
+    """A job: a checkpoint that gives up what is missing before it. Raises KeyDiffers."""
+    store = transaction.store
+    last = newest(store)
+    body = last.read() if last is not None else None
+    if last is None or body is None or body.signer_after != key.public.text:
+        raise KeyDiffers(None if body is None else PublicKey(body.signer_after))
+    said = Body(
+        at=transaction.at,
+        chains=by_chain(tips(store)),
+        givenUp=missing,
+        number=last.number + 1,
+        previous=last.digest,
+        publicKey=key.public.text,
+    )
+    put(store, said, key)
 
 
 def put(store: Database, body: Body, key: InstallationKey) -> Checkpoint:

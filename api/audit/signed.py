@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from api.audit import checkpoints
-from api.audit.checkpoints import Body, Checkpoint, Dropped
+from api.audit.checkpoints import Body, Checkpoint, Dropped, Gap
 from api.audit.installation_key import PublicKey
 from api.database import audit_chain
 from api.database.connection import Database
@@ -54,10 +54,21 @@ class Verification:
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """What is no fault, but must be known to judge."""
+    gaps: list[Gap] = field(default_factory=list)
+    """Of the checkpoints, as long as nobody has judged them."""
 
     def add(self, problem: str) -> None:
         if len(self.problems) < MOST_PROBLEMS:
             self.problems.append(problem)
+
+    def judge_gaps(self, given_up: Collection[Gap]) -> None:
+        """Those that are missing are a fault, unless somebody who has the key has given up just these."""
+        for gap in self.gaps:
+            if gap in given_up:
+                self.notes.append(f"{_missing(*gap)}; it was said that this is known (`accept-restored`)")
+            else:
+                self.add(f"{_missing(*gap)}{_WHY_MISSING}")
+        self.gaps.clear()
 
     def shape(self) -> dict[str, Any]:
         return {
@@ -86,14 +97,15 @@ def intact(
     previous: str = checkpoints.FIRST,
 ) -> Iterator[tuple[Checkpoint, Body]]:
     """The checkpoints behind one (`previous` is its digest) up to the last: each for itself, and their row,
-    up to the first that is not as it was signed. Where some are missing it goes on behind them."""
+    up to the first that is not as it was signed. Where some are missing, which `gaps` tells, it goes on
+    behind them."""
     expected = since + 1
     for each in checkpoints.after(store, since or -(1 << 62)):
         if each.number > last:
             return
         body = each.read()
         if body is not None and body.number == each.number > expected:
-            found.add(_missing(expected, each.number - 1))
+            found.gaps.append((expected, each.number - 1))
             expected, previous = body.number, body.previous
         if body is None or (each.number, body.number, body.previous) != (expected, expected, previous):
             found.add(f"checkpoint {each.number} was changed, or does not follow from the one before it")
@@ -129,14 +141,17 @@ class SignedRow:
         """When the newest of them was made."""
         newest = checkpoints.newest(store)
         keys = Keys(trusted, newest, found)
+        given_up: set[Gap] = set()
         for each, body in intact(store, keys, found, newest.number if newest is not None else 0):
             found.checkpoint, found.signed_at = each.number, body.at
             found.key_id = PublicKey(body.publicKey).key_id
             for name, (count, digest) in body.chains.get(organisation_id, {}).items():
                 self.chains[int(name)] = count
                 found.signed_hash = digest
+            given_up.update(body.givenUp)
             if body.dropped is not None:
                 self._certify(each.number, body.at, body.dropped)
+        found.judge_gaps(given_up)
 
     def _certify(self, number: int, at: str, dropped: Dropped) -> None:
         self.dropped_at = at
@@ -171,10 +186,13 @@ class SignedRow:
 def _missing(first: int, last: int) -> str:
     """Of checkpoints, by their numbers."""
     which = f"checkpoint {first} is" if first == last else f"checkpoints {first} to {last} are"
-    return (
-        f"{which} missing, and with them perhaps records that only they signed: so it is after a failover to"
-        " a copy of the database that lacked the last commits; else somebody has removed them"
-    )
+    return f"{which} missing, and with them perhaps records that only they signed"
+
+
+_WHY_MISSING = (
+    ": so it is after a failover to a copy of the database that lacked the last commits, and then `governance"
+    " audit accept-restored` says that this is known; else somebody has removed them"
+)
 
 
 SignedTip = tuple[int, str, int]

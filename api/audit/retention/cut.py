@@ -15,7 +15,7 @@ from typing import Final
 from api.audit import checkpoints
 from api.audit.agreement import tell
 from api.audit.calls_and_events import CallsAndEvents, digest_of_calls
-from api.audit.checkpoints import FIRST, Body, Checkpoint, Dropped
+from api.audit.checkpoints import FIRST, Body, Checkpoint, Dropped, Gap
 from api.audit.installation_key import PublicKey
 from api.audit.retention import carried
 from api.audit.retention.carried import CallSpan, Gone
@@ -87,6 +87,7 @@ class Cutting:
         self._chains: dict[str, dict[str, tuple[int, str, str]]] = {}
         self._bodies: dict[str, bytes] = {}
         self._records: dict[str, int] = {}
+        self._given_up: set[Gap] = set()
 
     def steps(self) -> Iterator[None]:
         """The work, some milliseconds a step. Raises NotWhole."""
@@ -150,6 +151,9 @@ class Cutting:
                 yield
             if count >= CHECKPOINTS_AT_ONCE and span.tips:
                 break
+        if found.gaps:
+            yield from self._read_given_up(found.gaps[0][1])
+            found.judge_gaps(self._given_up)
         if found.problems:
             raise NotWhole(found.problems[0])
         if known is not None and not known.checkpoint.is_signed(known.key):
@@ -165,6 +169,13 @@ class Cutting:
             break
         raise NotWhole(f"checkpoint {since} is missing")
 
+    def _read_given_up(self, behind: int) -> Iterator[None]:
+        """The checkpoints that are missing, and that this key has given up in one behind them."""
+        for count, each in enumerate(checkpoints.after(self._store, behind), 1):
+            self._given_up.update(checkpoints.given_up(each, self._key))
+            if count % CHECKPOINTS_A_STEP == 0:
+                yield
+
     def _leads_on(self, known: Certificate | None, newest: Checkpoint) -> Iterator[None]:
         """Each names the one before it, up to one behind the certificate that this key has signed: so it
         vouches for those that another one has. Where there is none yet, as just behind a certificate or a
@@ -173,7 +184,14 @@ class Cutting:
         before: Checkpoint | None = None
         for count, each in enumerate(checkpoints.after(self._store, since), 1):
             body = each.read()
-            if body is None or (before is not None and body.previous != before.digest):
+            if before is not None and each.number > before.number + 1:
+                yield from self._read_given_up(before.number)
+            follows = (
+                before is None
+                or (body is not None and body.previous == before.digest)
+                or (before.number + 1, each.number - 1) in self._given_up
+            )
+            if body is None or not follows:
                 raise NotWhole(
                     f"checkpoint {each.number} was changed, or does not follow from the one before"
                 )

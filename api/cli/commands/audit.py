@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from api.cli.local_store import actor, add_organisation, add_place, opened, settings_of
 from api.cli.output_file import output_file
@@ -19,8 +19,8 @@ from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers, add_format
 
 if TYPE_CHECKING:
     from api.audit.installation_key import PublicKey
-    from api.audit.mark import Lack
     from api.audit.verification import Expectation
+    from api.cli.local_store import LocalStore
     from api.database.transaction import Transaction
     from api.settings import Settings
 
@@ -73,7 +73,9 @@ def register(commands: Subparsers) -> None:
         help="go on with a database that holds less than was signed",
         description="Goes on with a database that was put in its place on purpose, such as a backup, "
         "although it holds less than was signed: what is missing is given up. Without it nothing starts on "
-        "such a database. Run it while the service is stopped.",
+        "such a database. Run it while the service is stopped. With PostgreSQL, where a copy that lacked the "
+        "last commits has taken over, it gives up the checkpoints that are missing, which `verify` tells: as "
+        "a note from then on, and no more as a fault; it needs the key of the record (audit-key).",
     )
     export = actions.add_parser(
         "export",
@@ -216,9 +218,40 @@ def _rekey(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _accepted(transaction: Transaction, lack: Lack) -> None:
-    details = {"signed": lack.signed, "found": lack.found}
-    transaction.audit(lack.organisation_id, "audit.restored", actor=actor(), details=details)
+NOT_REFUSED = (
+    "a PostgreSQL database that is older than before is not refused, so there is nothing to accept; hold one "
+    "that was restored against what was noted last: `governance audit verify --expect noted.json`"
+)
+
+
+def _give_up(store: LocalStore) -> bool:
+    """The checkpoints that are missing, as after a failover; False: none are. Raises CommandError."""
+    from api.audit import checkpoints
+    from api.audit.installation_key import PublicKey, installation_key, key_file
+    from api.store import accounts
+
+    last = store.read(checkpoints.newest, store.database)
+    body = last.read() if last is not None else None
+    if body is None:
+        return False
+    missing = store.read(checkpoints.gaps, store.database, PublicKey(body.signer_after))
+    if not missing:
+        return False
+    path = key_file(store.settings)
+    if not path.exists() or installation_key(store.settings).public.text != body.signer_after:
+        raise CommandError(f"`{path}` is not the key that signs this record; run this where that key is")
+    for each in store.read(accounts.list_organisations):
+        details = {"checkpoints": missing}
+        store.write(partial(_said, organisation_id=each["organisationId"], details=details))
+    store.write(partial(checkpoints.give_up, missing=missing, key=installation_key(store.settings)))
+    for first, until in missing:
+        which = f"checkpoint {first}" if first == until else f"checkpoints {first} to {until}"
+        print(f"given up: {which}, and the records that only they signed")
+    return True
+
+
+def _said(transaction: Transaction, organisation_id: str, details: dict[str, Any]) -> None:
+    transaction.audit(organisation_id, "audit.restored", actor=actor(), details=details)
 
 
 def _accept(arguments: argparse.Namespace) -> int:
@@ -227,19 +260,14 @@ def _accept(arguments: argparse.Namespace) -> int:
     from api.store import accounts
 
     settings = settings_of(arguments)
-    if not settings.database.startswith("sqlite:///"):
-        print(
-            "a PostgreSQL database that is older than before is not refused, so there is nothing to accept; "
-            "hold one that was restored against what was noted last: `governance audit verify --expect "
-            "noted.json`"
-        )
-        return 0
+    embedded = settings.database.startswith("sqlite:///")
     mark = AuditMark(settings)
-    lacks = mark.lacks(as_copy=True)
+    lacks = mark.lacks(as_copy=True) if embedded else []
     if not lacks:
         with opened(arguments) as store:  # or it is not there at all
-            missed = store.read(mark.missed, store.database)
-        print(missed or "the database holds all that was signed; there is nothing to accept")
+            nothing = store.read(mark.missed, store.database) if embedded else NOT_REFUSED
+            if not _give_up(store):
+                print(nothing or "the database holds all that was signed; there is nothing to accept")
         return 0
     if mark.is_served:
         raise CommandError("a service runs on this database; stop it, and run this again")
@@ -247,13 +275,15 @@ def _accept(arguments: argparse.Namespace) -> int:
         known = {each["organisationId"] for each in store.read(accounts.list_organisations)}
         for each in lacks:  # first: what fails behind them leaves the start refused
             if each.organisation_id in known:
-                store.write(partial(_accepted, lack=each))
+                details = {"signed": each.signed, "found": each.found}
+                store.write(partial(_said, organisation_id=each.organisation_id, details=details))
         try:
             store.read(mark.accept, store.database, iso(system_clock()))
         except OSError as error:
             raise CommandError(f"`{mark.path}` cannot be written: {error.strerror}; run this again") from None
-    for each in lacks:
-        print(f"given up: {each.text}")
+        for each in lacks:
+            print(f"given up: {each.text}")
+        _give_up(store)
     print(
         "What was ended since the copy was made holds again: look at halts, API keys, grants, people and "
         "changes that wait before agents come in."

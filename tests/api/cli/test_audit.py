@@ -218,5 +218,6 @@ def test_without_a_key_file_it_is_said_what_was_compared(data_shell: DataShell) 
 
 @pytest.mark.postgres
 def test_a_restored_postgresql_is_not_said_to_hold_all(data_shell: DataShell, postgres_url: str) -> None:
+    prepare(load({}, data_dir=str(data_shell.data), database_url=postgres_url))
     code, output, _ = data_shell.run("audit", "accept-restored", "--database-url", postgres_url)
     assert code == 0 and "nothing to accept" in output and "--expect noted.json" in output
