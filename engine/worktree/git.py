@@ -28,6 +28,8 @@ LEAVES: Final = 2.0
 """That git has to take its locks away before it is killed."""
 PATIENCE: Final = 1.0
 """Seconds that a commit waits for somebody else's work with git."""
+COMMITS_ALONE: Final = 20
+"""That are asked for one by one, since a few edits stand at the end of a history that may be long."""
 MOST_LINES: Final = 6
 """Of what git says when it refuses."""
 _SAFE: Final = ("-c", "core.hooksPath=/dev/null", "-c", "core.quotePath=false")
@@ -58,18 +60,28 @@ def _authors(root: Path, wanted: set[str]) -> Mapping[str, str]:
     if not clean:
         return {}
     found: dict[str, str] = {}
-    narrow = sorted(clean) if len(clean) <= 100 else ["."]
-    shape = ("-n", "2000", "--no-renames", "--format=%x01%ae", "--name-only", "-z")
-    history = _run(root, "log", *shape, "--", *narrow)
+    few = len(clean) <= 100
+    for most in (*("1",) * COMMITS_ALONE, "2000") if few else ("2000",):
+        named = _named(root, prefix, most, sorted(clean - found.keys()) if few else ["."])
+        found = {name: author for name, author in named.items() if name in clean} | found
+        if not named or clean <= found.keys():
+            break
+    return found
+
+
+def _named(root: Path, prefix: str, most: str, narrow: Iterable[str]) -> Mapping[str, str]:
+    """What the last commits that touched these paths name, and who made the newest of them."""
+    shape = ("--no-merges", "--no-renames", "--format=%x01%ae", "--name-only", "-z")
+    history = _run(root, "log", "-n", most, *shape, "--", *narrow)
+    found: dict[str, str] = {}
     author = ""
     for part in (history or "").split("\0"):
         name = part.strip("\n")
         if name.startswith("\x01"):
             author, _, name = name[1:].partition("\n")
             name = name.strip("\n")
-        name = name.removeprefix(prefix)
-        if name in clean:
-            found.setdefault(name, author)
+        if name:
+            found.setdefault(name.removeprefix(prefix), author)
     return found
 
 
@@ -86,7 +98,8 @@ def commit(root: Path, path: str, author: str, message: str) -> bool:
 
 def commit_file(root: Path, path: str, author: str, message: str) -> None:
     """Commit just this file (or its removal) as it is now, with the caller as author. Raises GitFailed."""
-    name = author.partition("@")[0] or "governance"
+    name = author.partition("@")[0]
+    name = name if any(map(str.isalnum, name)) else "governance"  # git refuses a name of nothing but dots
     identity = ("-c", f"user.name={name}", "-c", f"user.email={author}")
     home = _home(root, path)
     root, path = root / home, path.removeprefix(home)

@@ -32,6 +32,34 @@ def test_committed_files_are_of_their_author_others_of_file(folder: Folder) -> N
     assert [each[2:4] for each in told(repository, "b")] == [("file", None), ("gil@acme.example", "file")]
 
 
+def test_no_more_of_a_history_is_read_than_it_takes_to_name_the_authors(folder: Folder) -> None:
+    """One that goes back for long keeps no edit waiting."""
+    for name in "abc":
+        folder.write(f"policies/{name}.yaml", document(name))
+    commit_first(folder.root.parent)
+    first = run_git(folder.root, "rev-parse", "HEAD").strip()
+    folder.write("policies/c.yaml", document("c", name="Two"))
+    run_git(folder.root, "commit", "-qam", "before")
+    folder.write("policies/a.yaml", document("a", name="Two"))
+    run_git(folder.root, "commit", "-qam", "second", author="Hal <hal@acme.example>")
+    folder.write("policies/b.yaml", document("b", name="Two"))
+    run_git(folder.root, "commit", "-qam", "third", author="Ida <ida@acme.example>")
+    (folder.root.parent / ".git" / "objects" / first[:2] / first[2:]).unlink()
+    paths = [f"policies/{name}.yaml" for name in "ab"]
+    assert git.authors(folder.root, paths) == {
+        "policies/a.yaml": "hal@acme.example",
+        "policies/b.yaml": "ida@acme.example",
+    }
+
+
+def test_a_person_whose_name_git_refuses_commits_all_the_same(folder: Folder) -> None:
+    folder.write("policies/a.yaml", document("a"))
+    commit_first(folder.root.parent)
+    repository = folder.started(commit=git.commit_file)
+    repository.update("default", "a", {"name": "New"}, author=".@acme.example")
+    assert run_git(folder.root, "log", "-1", "--format=%an %s").strip() == "governance policy a: version 2"
+
+
 def test_an_api_write_commits_just_its_file_as_the_caller(folder: Folder) -> None:
     folder.write("policies/a.yaml", document("a"))
     folder.write("policies/b.yaml", document("b"))
