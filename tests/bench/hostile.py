@@ -6,8 +6,9 @@ milliseconds each, requests to read a run of 6,000 calls, outputs of 10,000 valu
 requests that are dear before it is known who sends them: tens of thousands of parameters or of header lines,
 or a body in chunks of one byte. In the rows of crowds it sends ordinary events, one or a hundred at once, as
 soon as the last ones are answered. Each row has the normal key's median and 95th percentile, and the ratio of
-its median to that without the other. In the last rows a crowd without a key asks for a page or the health,
-and the times are those of a person who asks who they are, by a token.
+its median to that without the other. In the rows of many keys each connection has a key of its own, and sends
+small commands that take some tenths of a second each, outputs, or batches. In the last rows a crowd without a
+key asks for a page or the health, and the times are those of a person who asks who they are, by a token.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,9 @@ CONNECTIONS = (1, 4, 16)
 CROWDS = ((64, 1), (500, 1), (2_500, 1), (16, 100), (64, 100))
 """Connections, and events of each request."""
 PAGES = ("/health/live", "/health", "/docs/search.json", "/v1/me", "/nothing")
+MANY = 30
+"""Keys at once."""
+DEAR = "(delete from t ||" * 900
 ANONYMOUS = 1_500
 """Connections that ask for one of them."""
 SMALL = "a;" * 400
@@ -85,6 +89,14 @@ async def reported(http: httpx.AsyncClient, key: str, run: str) -> int:
     call = event("get_customer", {}, run)
     await post(http, key, call)
     return await post(http, key, report(call))
+
+
+async def batch(http: httpx.AsyncClient, key: str, run: str) -> int:
+    """A hundred ordinary calls."""
+    events = b",".join(event("get_customer", {"id": number}, run) for number in range(100))
+    headers = {"X-API-Key": key, "Content-Type": "application/json"}
+    sent = await http.post("/v1/events/batch", content=b'{"events":[' + events + b"]}", headers=headers)
+    return sent.status_code
 
 
 def sending(payload: Callable[[], tuple[str, dict[str, Any]]]) -> Act:
@@ -148,21 +160,22 @@ async def beside_nobody(server: Server, path: str) -> tuple[list[float], str]:
     return times, said.partition("Requests/sec:")[2].split()[0]
 
 
-async def beside(server: Server, key: str, act: Act | None, run: str, connections: int) -> tuple[Any, ...]:
-    """The normal key's times, and how many answers the hostile one got a second, by status."""
+async def beside(server: Server, keys: Sequence[str], act: Act, run: str) -> tuple[Any, ...]:
+    """The normal key's times, and how many answers the hostile ones, of a connection each, got a second, by
+    status."""
     base = f"http://127.0.0.1:{server.port}"
     statuses: dict[int, int] = {}
 
-    async def hostile(act: Act) -> None:
+    async def hostile(key: str) -> None:
         async with httpx.AsyncClient(base_url=base, timeout=120) as http:
             while True:
-                status = await act(http, key, run)
+                status = await act(http, key, f"{run}-{key[-8:]}")
                 statuses[status] = statuses.get(status, 0) + 1
                 await asyncio.sleep(0.05 if status == 200 else 0.2)
 
     async with httpx.AsyncClient(base_url=base, timeout=120) as http:
-        others = [asyncio.create_task(hostile(act)) for _ in range(connections)] if act else []
-        await asyncio.sleep(1.0 if act else 0)
+        others = [asyncio.create_task(hostile(key)) for key in keys]
+        await asyncio.sleep(1.0 if keys else 0)
         statuses.clear()
         times = await normal(http)
         for other in others:
@@ -244,7 +257,7 @@ def row(kind: str, connections: int, median: float, times: list[float], answered
 
 
 def rows(server: Server, folder: Path) -> Iterator[str]:
-    alone, _ = asyncio.run(beside(server, "", None, "", 0))
+    alone, _ = asyncio.run(beside(server, (), reported, ""))
     median = statistics.median(alone)
     yield row("alone", 0, median, alone, "")
     length, chunked = (
@@ -264,11 +277,19 @@ def rows(server: Server, folder: Path) -> Iterator[str]:
     write_many(server, reader := another_key(server))
     for kind, connections in itertools.product(kinds, CONNECTIONS):
         key = reader if kind == "reads" else another_key(server)
-        done = beside(server, key, kinds[kind], f"-{kind}-{connections}", connections)
+        done = beside(server, [key] * connections, kinds[kind], f"-{kind}-{connections}")
         yield row(kind, connections, median, *asyncio.run(done))
-    for connections, batch in CROWDS:
-        crowd = in_crowd(server, another_key(server), folder, connections, batch)
-        yield row(f"events, {batch} at once", connections, median, *asyncio.run(crowd))
+    kinds_of_many: dict[str, Act] = {
+        "dear calls": sending(lambda: ("execute_sql", {"query": f"{DEAR}{next(_numbers)}"})),
+        "outputs": reported,
+        "batches": batch,
+    }
+    for kind, act in kinds_of_many.items():
+        done = beside(server, [another_key(server) for _ in range(MANY)], act, f"-many-{kind}")
+        yield row(f"{MANY} keys, {kind}", MANY, median, *asyncio.run(done))
+    for connections, together in CROWDS:
+        crowd = in_crowd(server, another_key(server), folder, connections, together)
+        yield row(f"events, {together} at once", connections, median, *asyncio.run(crowd))
     alone = asyncio.run(person(server))
     median = statistics.median(alone)
     yield row("a person alone", 0, median, alone, "")
