@@ -160,11 +160,12 @@ class SeenValues:
                 gathered.full = True
                 break
             source = TRUSTED if believed and belief.covers(keys, leaf) else UNTRUSTED
-            if source is TRUSTED and tool.output != TRUSTED:
-                gathered.add(source, iter(whole(leaf)), False)  # an id names itself, and nothing within
-                continue
-            gathered.add(source, chain(whole(leaf), marked(leaf)), False)
-            gathered.add(source, words(leaf), True)
+            only_ids = source is TRUSTED and tool.output != TRUSTED
+            if gathered.takes(source, False):
+                # An id names itself, and nothing within.
+                gathered.add(source, chain(whole(leaf), () if only_ids else marked(leaf)), False)
+            if not only_ids and gathered.takes(source, True):
+                gathered.add(source, words(leaf), True)
         return gathered.addition()
 
     def said(self, text: str) -> Addition:
@@ -213,6 +214,10 @@ class _Gathered:
         self._new: dict[str, dict[int, None]] = {TRUSTED: {}, UNTRUSTED: {}}
         self._words: dict[int, None] = {}
         self.full = False
+
+    def takes(self, source: str, single: bool) -> bool:
+        """Whether more of these would change anything: not where there is no room, and that is said."""
+        return not self.full or self._counts[source, single] < MOST_VALUES
 
     def add(self, source: str, hashes: Iterator[int], single: bool) -> None:
         key = source, single
