@@ -25,8 +25,13 @@ from api.server.endpoint import problem
 RESERVED: Final = 32
 """Connections beyond the bound, until those that end behind their answers can be closed."""
 SHARE: Final = 0.1
-"""Of the connections that there may be; who has no more, or no more than `RESERVED`, gives way to nobody.
-Less than half, since one who attacks may be two: a key, and an address without one."""
+"""Of the connections that there may be; who has no more gives way to no address without a credential, of
+which one who attacks may have many. Nobody gives way who has no more than `RESERVED`."""
+TIMES: Final = 2
+"""Who has so many times as many as another key or user gives way to that one as well: a dozen keys may have
+less than their share each, and all of it together."""
+ADDRESS: Final = "address "
+"""How a holder is named who shows no valid credential."""
 READY: Final = "/health/ready"
 """Is answered all the same: agents and hooks in the fail mode `open` let a call through only where that is
 not there, and none may get there by a crowd of its own."""
@@ -72,7 +77,7 @@ def room_for_one_more(others: Sequence[Connection], most: int, end_a_wait: Calla
         return Room.BEYOND if _idle_gives_way(others, beyond=True) else Room.NONE
     if end_a_wait():
         return Room.OF_ANOTHER
-    return Room.NONE if _greediest(others, most) is None else Room.BEYOND
+    return Room.NONE if _greediest(_counts(others), RESERVED) is None else Room.BEYOND
 
 
 def takes_place(holder: str, others: Sequence[Connection], most: int) -> bool:
@@ -80,7 +85,9 @@ def takes_place(holder: str, others: Sequence[Connection], most: int) -> bool:
     whoever has most of the others ends."""
     if len(others) < most or _idle_gives_way(others, beyond=False):
         return True
-    found = _greediest(others, most)
+    counts = _counts(others)
+    share = most * SHARE if holder.startswith(ADDRESS) else min(most * SHARE, counts[holder] * TIMES)
+    found = _greediest(counts, max(share, RESERVED))
     if found in (None, holder):
         return False
     next(each for each in others if each.holder == found).end_behind_answer()
@@ -95,14 +102,15 @@ def _idle_gives_way(connections: Sequence[Connection], *, beyond: bool) -> bool:
     return bool(idle)
 
 
-def _greediest(connections: Sequence[Connection], most: int) -> str | None:
-    """Who has most of the connections at work, of so many that there may be; None: too few."""
-    counts = Counter(each.holder for each in connections)
-    del counts[None]
-    if not counts:
-        return None
-    holder, count = counts.most_common(1)[0]
-    return holder if count > max(most * SHARE, RESERVED) else None
+def _counts(connections: Sequence[Connection]) -> Counter[str]:
+    """How many of these are at work, by whose they are."""
+    return Counter(holder for each in connections if (holder := each.holder) is not None)
+
+
+def _greediest(counts: Counter[str], share: float) -> str | None:
+    """Who has most of the connections at work; None: nobody has more than that."""
+    holder, count = next(iter(counts.most_common(1)), (None, 0))
+    return holder if count > share else None
 
 
 def without_place(scope: Any, app: Any) -> Any:

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from engine.derived import provenance
 from engine.derived.tools import Tools
 from engine.fields.visible import composed
-from engine.flow import memory, values
+from engine.flow import values
 from engine.flow.memory import MOST_OF_TASK, MOST_VALUES, NO_VALUES, SeenValues, memory_of, untrusted_texts
 from engine.flow.steps import NO_STEPS, Steps
 from engine.flow.values import LONGEST, whole, words
 from engine.model import After, Json, ToolDeclaration
 from tests.corpus.score import tool_sets
-from tests.harness.effort import examples
 
 REGISTER = ToolDeclaration(
     ("register",), effect="read", output="trusted", output_fields={"notes": "untrusted"}
@@ -34,31 +30,6 @@ def after(
     values: SeenValues, output: Any, tool: ToolDeclaration, payload: Any = None, *, believed: bool = True
 ) -> SeenValues:
     return values.with_addition(values.outcome(output, tool, payload or {}, believed=believed), tool.names[0])
-
-
-@examples(60, 600)
-@given(st.lists(st.sampled_from(("a b", "a", "id-1", "b, c", "c d e", "x@y.zz", 4711, "17")), max_size=30))
-def test_what_finds_no_room_changes_nothing_and_is_not_worked_out(leaves: list[Json]) -> None:
-    output = {"id": leaves[:5], "notes": leaves[5:15], "rest": leaves[15:]}
-    for tool in (REGISTER, PAGE, ACT):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(memory, "MOST_VALUES", 4)
-            found = NO_VALUES.outcome(output, tool, {})
-            patch.setattr(memory._Gathered, "takes", lambda *_: True)
-            assert found == NO_VALUES.outcome(output, tool, {})
-
-
-def test_of_an_output_without_end_little_is_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, looked = 0, memory.words
-
-    def counted(value: Json) -> Iterator[int]:
-        nonlocal asked
-        asked += 1
-        return looked(value)
-
-    monkeypatch.setattr(memory, "words", counted)
-    assert NO_VALUES.outcome([f"m{number} n{number}" for number in range(5_000)], PAGE, {}).full
-    assert asked <= MOST_VALUES
 
 
 def test_of_a_long_task_no_more_is_worked_out_than_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
