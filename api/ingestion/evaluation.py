@@ -16,7 +16,7 @@ from typing import Any, Final
 from api.ingestion.batch import Batch
 from api.ingestion.event import Evaluated, Incoming
 from api.ingestion.known.runs import KnownRun, KnownRuns
-from api.ingestion.quotas import MOST_OF_A_GROUP, MOST_OF_ALL, MOST_OF_REPORTS, ORDINARY, ProcessorTime
+from api.ingestion.quotas import MOST_OF_A_GROUP, MOST_OF_ALL, ORDINARY, ProcessorTime
 from engine.derived.evaluated import evaluated
 from engine.derived.summary import summary_of
 from engine.derived.tools import ANNOTATIONS, Tools
@@ -228,17 +228,13 @@ class Evaluator:
         """What else an event took, which cannot be put off, since this `thread_time`."""
         self.count(event, thread_time() - begun)
 
-    def has_told_enough(self, event: Incoming) -> bool:
-        """Whether what the key, or all of them, have sent in this commit took so long that what else it tells
-        is put off. It cannot be looked at before, so this is more than for calls."""
-        return self._has_taken(event, MOST_OF_REPORTS)
+    def has_told_enough(self) -> bool:
+        """Whether what all keys have sent in this commit took so long that what else they tell is put off. It
+        cannot be looked at before."""
+        return self._group.of_all > MOST_OF_ALL
 
     def _is_over(self, event: Incoming) -> bool:
-        return self._has_taken(event, MOST_OF_A_GROUP)
-
-    def _has_taken(self, event: Incoming, most: float) -> bool:
-        group = self._group
-        return group.spent.get(event.caller.key_id, 0.0) > most or group.of_all > MOST_OF_ALL
+        return self.has_told_enough() or self._group.spent.get(event.caller.key_id, 0.0) > MOST_OF_A_GROUP
 
     def count(self, event: Incoming, seconds: float) -> None:
         """What an event took in this commit."""

@@ -251,7 +251,7 @@ class Ingestion:
         self, batch: Batch, event: Incoming, known_run: KnownRun | None, ruleset: Ruleset
     ) -> Answer | EventRefused | PutOff:
         """A call, or another event, that nobody has told of before."""
-        if (event.call is None or event.parent is not None) and self.evaluator.has_told_enough(event):
+        if (event.call is None or event.parent is not None) and self.evaluator.has_told_enough():
             return PutOff(event)
         if not self._read_whole(batch, event):
             return PutOff(event)
@@ -320,12 +320,12 @@ class Ingestion:
         return _recorded(batch, event, run, receipt, follows=follows)
 
     def _read_whole(self, batch: Batch, event: Incoming) -> bool:
-        """Bring what the runs that an event is about tell of themselves; False: its key has no time for that
-        in this commit."""
+        """Bring what the runs that an event is about tell of themselves; False: there is no time for that in
+        this commit."""
         organisation_id, names = event.caller.organisation_id, (event.body.runId, *event.named_runs)
         runs = [batch.runs.get((organisation_id, name)) for name in names]
         untold = [run for run in runs if run is not None and run.is_untold]
-        if untold and self.evaluator.has_told_enough(event):
+        if untold and self.evaluator.has_told_enough():
             return False
         for run in untold:
             begun_at = thread_time()
@@ -341,7 +341,7 @@ class Ingestion:
         """An event of an id that is known, unless it is put off since large bodies take long to compare."""
         if not (known.is_large or len(event.raw) > LARGE):
             return self._answers.answer(batch, event, known, run)
-        if self.evaluator.has_told_enough(event):
+        if self.evaluator.has_told_enough():
             return PutOff(event)
         begun_at = thread_time()
         answer = self._answers.answer(batch, event, known, run)

@@ -84,9 +84,9 @@ def test_however_many_keys_send_dear_calls_a_commit_does_not_take_longer(
     dear = [_sent(f"many-{number}", 4_000) for number in range(50)]
     evaluator.prepare([*dear, small := _sent("few", 400)])
     assert done[0] == "few" and len(done) < 10
-    assert evaluator.has_told_enough(small), "what else comes is put off, and comes first then"
+    assert evaluator.has_told_enough(), "what else comes is put off, and comes first then"
     evaluator.prepare([])
-    assert not evaluator.has_told_enough(small)
+    assert not evaluator.has_told_enough()
     assert evaluator.in_turn([*dear[:3], small, dear[40]])[:2] == [small, dear[40]]
     assert evaluator.in_turn([*dear[40:], small]) == [*dear[40:], small], (
         "of those that took nothing none is first"
