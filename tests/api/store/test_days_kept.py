@@ -47,6 +47,51 @@ async def test_fewer_days_count_a_day_later(
         assert await counting(SHORT) == SHORT
 
 
+async def test_each_number_waits_for_a_day_of_its_own(tmp_path: Path, database_url: str) -> None:
+    async with Service(tmp_path, database=database_url) as service:
+        writer, clock = service.context.writer, service.clock
+
+        async def counting(days: int) -> int:
+            kept = DaysKept({"SOME_DAYS": days})
+            await kept.look(writer, clock())
+            return kept.counting["SOME_DAYS"]
+
+        assert await counting(90) == 90
+        assert await counting(30) == 90
+        clock.advance(DAY - 60)
+        assert await counting(3) == 90, "mistyped while 30 waited"
+        clock.advance(60)
+        assert await counting(3) == 30, "the 30 have waited for a day, and the 3 have not"
+        clock.advance(DAY - 60)
+        assert await counting(3) == 30
+        clock.advance(60)
+        assert await counting(3) == 3
+        assert await counting(90) == 90
+        assert await counting(3) == 90
+        clock.advance(DAY - 60)
+        assert await counting(30) == 90, "put right, which is fewer all the same"
+        clock.advance(60)
+        assert await counting(30) == 90
+        clock.advance(DAY)
+        assert await counting(30) == 30
+
+
+@pytest.mark.parametrize("first", [3, 30])
+async def test_of_nodes_that_differ_the_longest_counts_whoever_looks_first(
+    tmp_path: Path, database_url: str, first: int
+) -> None:
+    async with Service(tmp_path, database=database_url) as service:
+        writer, clock = service.context.writer, service.clock
+        nodes = {days: DaysKept({"SOME_DAYS": days}) for days in (first, 33 - first)}
+        await DaysKept({"SOME_DAYS": 90}).look(writer, clock())
+        for _ in range(7):
+            for kept in nodes.values():
+                await kept.look(writer, clock())
+            assert nodes[3].counting["SOME_DAYS"] >= 30, "of what the other node keeps nothing is deleted"
+            clock.advance(DAY / 2)
+        assert nodes[30].counting["SOME_DAYS"] == 30
+
+
 async def test_a_mistyped_number_deletes_nothing_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
