@@ -29,6 +29,7 @@ from api.server.connections.beginnings import Beginnings, NextRequests, credenti
 from api.server.connections.crowd import ADDRESS, FULL, Room, room_for_one_more, takes_place, without_place
 from api.server.connections.small_chunks import TOGETHER, HeldFlow, is_full
 from api.server.connections.unread_answer import UnreadAnswer
+from api.server.connections.unsent_body import last_of_its_connection
 from api.store.login_limits import network
 
 MOST_HEAD: Final = 65_536
@@ -94,6 +95,8 @@ class BoundedProtocol(HttpToolsProtocol):
     """What the client still sends is of no interest."""
     _chunks = 0
     """Of a body that were read since it was the connection's turn."""
+    _ends_behind_body = False
+    """The answer has said that it is the last one."""
 
     def connection_made(self, transport: Any) -> None:
         crowded = len(self.connections) >= self.most_connections
@@ -251,6 +254,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.cycle.response_complete:  # before it was complete
             self.cycle.more_body = False
             self._wait_for_client(self.timeout_keep_alive)
+            if self._ends_behind_body:
+                self.transport.close()
         super().on_message_complete()
 
     def eof_received(self) -> bool:  # type: ignore[override]
@@ -276,6 +281,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if beginnings is None:
             beginnings = self._beginnings[self.server_state] = Beginnings(self.loop)
         start = super()._start_asgi_task
+        if cycle.waiting_for_100_continue:
+            app = last_of_its_connection(cycle, app, self._end_behind_body)
         if self.beyond:
             self.beyond = False
             if not self._takes_place(holder):
@@ -283,6 +290,9 @@ class BoundedProtocol(HttpToolsProtocol):
                 start(cycle, without_place(cycle.scope, app))  # in no queue, which keeps others out
                 return
         beginnings.add(holder, self, lambda: start(cycle, app))
+
+    def _end_behind_body(self) -> None:
+        self._ends_behind_body = True
 
     # One timer watches over a connection for all of its requests, instead of a new one for each.
 
