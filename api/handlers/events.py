@@ -56,10 +56,7 @@ async def _traced(event: Incoming, context: Context) -> Answer:
 async def create_events(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/events/batch: answers in order, each with its own result; one bad event spoils no other."""
     intake, raw = context.intake, values.body
-    if intake.is_dear(caller.key_id, len(raw)):
-        events = await intake.turns.run(caller.key_id, partial(split_batch, raw), size=len(raw))
-    else:
-        events = split_batch(raw)
+    events = await intake.done(caller.key_id, len(raw), partial(split_batch, raw))
     results: list[dict[str, Any]] = []
     for entry in await _handed_over(caller, events, context):
         try:

@@ -247,12 +247,19 @@ class Evaluator:
         """An event took so long; whether that is more than belongs to every one."""
         if seconds <= ORDINARY:
             return False
-        ordinary, caller = ORDINARY, event.caller
-        if event.evaluated is not None:
-            ordinary = self._ordinary_call.seconds(caller.organisation_id, event.evaluated.ruleset)
-            self._processor_time.expect(caller.key_id, ordinary)
-        self._processor_time.took(caller.key_id, seconds)
+        ordinary = self.expects(event)
+        self._processor_time.took(event.caller.key_id, seconds)
         return seconds > ordinary
+
+    def expects(self, event: Incoming) -> float:
+        """The seconds that belong to an event, by the policies that were asked of it; of its key they are not
+        counted, wherever it is evaluated."""
+        if event.evaluated is None:
+            return ORDINARY
+        caller = event.caller
+        seconds = self._ordinary_call.seconds(caller.organisation_id, event.evaluated.ruleset)
+        self._processor_time.expect(caller.key_id, seconds)
+        return seconds
 
 
 def _size(event: Incoming) -> int:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from time import thread_time
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from api.caller import Caller
@@ -23,7 +23,7 @@ from api.ingestion.event import Answer, Incoming
 from api.ingestion.quotas import OverQuota, ProcessorTime, Quotas
 from api.ingestion.slices import BatchSlices, Slices
 from api.ingestion.turns import LARGE, Turns
-from api.ingestion.validation import admitted, event_for_user, event_of
+from api.ingestion.validation import Admitted, admitted, event_for_user, event_of
 from api.store import accounts
 
 T = TypeVar("T")
@@ -66,13 +66,17 @@ class Intake:
         """Key to what is done when fewer of them wait."""
         self._slices: WeakValueDictionary[str, Slices] = WeakValueDictionary()
 
-    def is_dear(self, key_id: str, size: int, most: int = DEAR) -> bool:
+    def is_dear(self, key_id: str, size: int) -> bool:
         """Whether what this key sends, with so many bytes, is better looked at beside the event loop."""
-        return size > most or self.processor_time.is_spent(key_id)
+        return size > LARGE or self.processor_time.is_spent(key_id)
+
+    def is_dear_event(self, key_id: str, size: int) -> bool:
+        """The same of an event, whose call is evaluated too."""
+        return size > DEAR or self.is_dear(key_id, size)
 
     async def done(self, key_id: str, size: int, work: Callable[[], T]) -> T:
         """The result of some work for this key, which has sent so many bytes: at once, or in its turn."""
-        if self.is_dear(key_id, size, LARGE):
+        if self.is_dear(key_id, size):
             return await self.turns.run(key_id, work, size=size)
         return self.processor_time.timed(key_id, work)
 
@@ -83,20 +87,41 @@ class Intake:
         wrong with it; with `taking` it is the service's own. A dear one is evaluated, too."""
         key_id, size = caller.key_id, len(raw)
         self.quotas.take(key_id, size)
-        dear = self.is_dear(key_id, size)
         check = partial(admitted, caller, raw, worded=worded, taking=taking)
-        if dear:
-            body, metadata = await self.turns.run(key_id, check, size=size)
-        else:
-            body, metadata = self.processor_time.timed(key_id, check)
+        if self.is_dear_event(key_id, size):
+            return await self._dear_event(caller, raw, check)
+        body, metadata = self.processor_time.timed(key_id, check)
+        make = partial(event_of, caller, raw, body, metadata)
         if "userToken" in metadata:
-            rule = await self._store.read_first(accounts.user_token_rule, caller.organisation_id)
-            make = partial(event_for_user, caller, raw, body, metadata, rule, self._clock())
-        else:
-            make = partial(event_of, caller, raw, body, metadata)
-        if not dear:
-            return self.processor_time.timed(key_id, make)
-        return await self.turns.run(key_id, lambda: self._evaluated(make()), size=size)
+            make = partial(
+                event_for_user, caller, raw, body, metadata, await self._rule(caller), self._clock()
+            )
+        return self.processor_time.timed(key_id, make)
+
+    async def _dear_event(self, caller: Caller, raw: bytes, check: Callable[[], Admitted]) -> Incoming:
+        """In one turn, unless its user's token needs a look at the database between."""
+
+        def work() -> Incoming | Admitted:
+            body, metadata = admitted_body = check()
+            if "userToken" in metadata:
+                return admitted_body
+            return self._evaluated(event_of(caller, raw, body, metadata))
+
+        found = await self._in_turn(caller.key_id, work, len(raw))
+        if isinstance(found, Incoming):
+            return found
+        make = partial(event_for_user, caller, raw, *found, await self._rule(caller), self._clock())
+        return await self._in_turn(caller.key_id, lambda: self._evaluated(make()), len(raw))
+
+    async def _in_turn(self, key_id: str, work: Callable[[], T], size: int) -> T:
+        """INVARIANT: an event of the usual size is not refused for how many others of its key wait here, as
+        long as the key's time is not spent: a crowd of agents may have one key, and a host goes ahead where
+        the outcome that it tells is refused."""
+        usual = size <= LARGE and not self.processor_time.is_spent(key_id)
+        return await self.turns.run(key_id, work, size=size, usual=usual)
+
+    async def _rule(self, caller: Caller) -> Any:
+        return await self._store.read_first(accounts.user_token_rule, caller.organisation_id)
 
     def evaluate(self, event: Incoming) -> None:
         """Evaluate a call on this thread, as what its key has taken."""
@@ -108,6 +133,7 @@ class Intake:
 
     def _evaluated(self, event: Incoming) -> Incoming:
         self._evaluator.evaluate(event)
+        self._evaluator.expects(event)
         return event
 
     def slices(self, key_id: str) -> BatchSlices:
@@ -155,8 +181,7 @@ class Intake:
         return await handed_over
 
     async def evaluated_in_turn(self, event: Incoming) -> Incoming:
-        work = partial(self._evaluated, event)
-        return await self.turns.run(event.caller.key_id, work, size=len(event.raw))
+        return await self._in_turn(event.caller.key_id, partial(self._evaluated, event), len(event.raw))
 
     def close(self) -> None:
         self.turns.close()

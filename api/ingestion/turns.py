@@ -1,7 +1,8 @@
 """Work beside the event loop, the API keys taking turns: what is large, and all of a key that has taken much.
 
-One key has one piece of work under way at a time, whatever it sends, and goes behind the others then; who has
-taken least lately comes first, so that nobody stands behind many keys that take as much as they may. While
+One key has one piece of work under way at a time, whatever it sends, and goes behind the others then. Of two
+turns one is that of who has taken least lately, so that nobody stands behind many keys that take as much as
+they may; the other is that of who has waited longest, so that everybody has one, whoever else comes. While
 its time is spent (`quotas.py`), it rests after each piece for longer than it has taken since its last turn,
 here and in commits, so that the event loop and the writer get on meanwhile; a rest of one key holds up no
 other.
@@ -28,6 +29,8 @@ LARGE: Final = 16 * 2**10
 MOST_OF_A_KEY: Final = 64
 MOST_BYTES_OF_A_KEY: Final = 32 * 2**20
 """Of one key's work that waits here; it is told to come back beyond."""
+MOST_USUAL: Final = 4_000
+"""Of one key's work that is hardly any: it is bounded as the key's events are that wait to be written."""
 RESTS: Final = 3.0
 """A rest is so many times as long as what the key has taken since its last turn."""
 LONGEST_REST: Final = 0.3
@@ -44,6 +47,7 @@ class _Work:
     function: Callable[[], Any]
     size: int
     name: Hashable
+    usual: bool
     futures: list[asyncio.Future[Any]] = field(default_factory=list)
     """Of those who wait for it, each on its loop."""
 
@@ -63,14 +67,25 @@ class Turns:
         self._busy: set[str] = set()
         self._rests: dict[str, float] = {}
         """Key to the end of its rest."""
+        self._in_order = False
+        """Whether the last turn was that of who had waited longest."""
         self._paid: dict[str, float] = {}
         """Key to what it had taken when it rested last."""
         self._threads: list[threading.Thread] = []
         self._closed = False
 
-    async def run(self, key_id: str, function: Callable[[], T], *, size: int = 0, name: Hashable = None) -> T:
+    async def run(
+        self,
+        key_id: str,
+        function: Callable[[], T],
+        *,
+        size: int = 0,
+        name: Hashable = None,
+        usual: bool = False,
+    ) -> T:
         """The result of a function, called when it is the key's turn. Raises OverQuota when too much of the
-        key waits. Work of one name that has not begun is done once for all who wait for it."""
+        key waits; of what is `usual`, `MOST_USUAL` may. Work of one name that has not begun is done once for
+        all who wait for it."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         with self._changed:
             self._start_thread()  # before anything waits for it
@@ -79,17 +94,23 @@ class Turns:
             if same is not None:
                 same.futures.append(future)
             else:
-                self._refuse_too_much(waiting, size)
-                waiting.append(_Work(function, size, name, [future]))
+                self._refuse_too_much(waiting, size, usual)
+                waiting.append(_Work(function, size, name, usual, [future]))
             self._changed.notify()
         try:
             return await future
         finally:
             del future, same  # see `_do`
 
-    def _refuse_too_much(self, waiting: deque[_Work], size: int) -> None:
-        bytes_waiting = sum(work.size for work in waiting) + size
-        if waiting and (len(waiting) >= self._most_of_a_key or bytes_waiting > MOST_BYTES_OF_A_KEY):
+    def _refuse_too_much(self, waiting: deque[_Work], size: int, usual: bool) -> None:
+        if usual:
+            too_many = len(waiting) >= MOST_USUAL
+        else:
+            sizes = [work.size for work in waiting if not work.usual]
+            too_many = len(sizes) >= self._most_of_a_key or (
+                bool(sizes) and sum(sizes, size) > MOST_BYTES_OF_A_KEY
+            )
+        if too_many:
             raise OverQuota("too many of your requests wait for their turn already", 1.0)
 
     def _start_thread(self) -> None:
@@ -131,17 +152,19 @@ class Turns:
                 self._changed.notify_all()
 
     def _next(self) -> tuple[str, _Work] | None:
-        """The first work of the key that has taken least lately, of those that neither are at work nor rest;
-        of equal ones, of the first."""
+        """The first work of a key that neither is at work nor rests: in turn of the one that has waited
+        longest, and of the one that has taken least lately."""
         now = time.monotonic()
         ready = (
             key_id
             for key_id in self._waiting
             if key_id not in self._busy and self._rests.get(key_id, now) <= now
         )
-        key_id = min(ready, key=self._spent.lately, default=None)
+        in_order = not self._in_order
+        key_id = next(ready, None) if in_order else min(ready, key=self._spent.lately, default=None)
         if key_id is None:
             return None
+        self._in_order = in_order
         waiting = self._waiting.pop(key_id)
         work = waiting.popleft()
         self._rests.pop(key_id, None)

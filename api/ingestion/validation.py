@@ -63,6 +63,9 @@ _TAKING: Final = (f"{HANDED_OUT}:", f"{ASKED_TWICE}:")
 """What can be taken once is taken by who first records an event of such an id."""
 
 _encode = msgspec.json.encode
+Admitted = tuple[EventBody, dict[str, Any]]
+"""The body of an event, and its metadata."""
+
 _decode = msgspec.json.Decoder(EventBody).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _BATCH_HEAD = re.compile(rb'\s*\{\s*"[^"]*"\s*:\s*')
@@ -96,7 +99,7 @@ def split_batch(raw: bytes) -> list[bytes]:
     return events
 
 
-def read_event(raw: bytes, *, worded: bool = True) -> tuple[EventBody, dict[str, Any]]:
+def read_event(raw: bytes, *, worded: bool = True) -> Admitted:
     """The event of a body, and its metadata without nulls; raises 400 or 422 naming every problem, or only
     saying that there are some with `worded` False, which costs next to nothing."""
     bodies.check_long_numbers(raw)
@@ -205,9 +208,7 @@ def _alias(event_type: str, name: str, metadata: dict[str, Any]) -> str | None:
     return None
 
 
-def admitted(
-    caller: Caller, raw: bytes, *, worded: bool = True, taking: bool = False
-) -> tuple[EventBody, dict[str, Any]]:
+def admitted(caller: Caller, raw: bytes, *, worded: bool = True, taking: bool = False) -> Admitted:
     """What `read_event` says of a body that this caller may send; `taking`: the service itself made it, to
     take something for the caller. Raises 4xx."""
     body, metadata = read_event(raw, worded=worded)

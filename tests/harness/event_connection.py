@@ -130,7 +130,7 @@ class Service:
             ),
             waits=Waits(100),
         )
-        self.context.intake.is_dear = lambda key_id, size: False
+        self.context.intake.is_dear_event = lambda key_id, size: False
         self.arrivals = SimpleNamespace(connected=lambda: None)
 
     def known(self, digest: str) -> Caller | None:

@@ -271,7 +271,7 @@ class EventProtocol(BoundedProtocol):
         caller = context.credentials.known(self._digest)
         if caller is None or len(raw) > context.settings.max_body_bytes:
             return None
-        if context.intake.is_dear(caller.key_id, len(raw)):
+        if context.intake.is_dear_event(caller.key_id, len(raw)):
             return None
         try:
             return checked(caller, raw)
