@@ -1,9 +1,10 @@
 """Whose connections give way when all that there may be are at work: those of whoever has most of them.
 
 Who opens connection after connection, and keeps a request at work on each, would have everybody else refused:
-health, people who halt agents, hooks of hosts that go ahead then. So a new connection is let in until its
-first request says whose it is. If it is of the one who has most, it is refused; else one of those is ended
-behind the answer that it waits for, so that nobody loses one.
+health, people who halt agents, hooks of hosts that go ahead then; and one who attacks may be many, with a
+key or an address each. So a new connection is let in until its first request says whose it is. If whoever has
+most has more at work than that one has with it, one of those is ended behind the answer that it waits for, so
+that nobody loses one; else it is refused.
 
 Who that is must not be what a client may choose: a valid key or token stands for its key or user, and all
 else - no credential, a wrong one - for the address that it comes from.
@@ -24,14 +25,6 @@ from api.server.endpoint import problem
 
 RESERVED: Final = 32
 """Connections beyond the bound, until those that end behind their answers can be closed."""
-SHARE: Final = 0.1
-"""Of the connections that there may be; who has no more gives way to no address without a credential, of
-which one who attacks may have many. Nobody gives way who has no more than `RESERVED`."""
-TIMES: Final = 2
-"""Who has so many times as many as another key or user gives way to that one as well: a dozen keys may have
-less than their share each, and all of it together."""
-ADDRESS: Final = "address "
-"""How a holder is named who shows no valid credential."""
 READY: Final = "/health/ready"
 """Is answered all the same: agents and hooks in the fail mode `open` let a call through only where that is
 not there, and none may get there by a crowd of its own."""
@@ -77,7 +70,7 @@ def room_for_one_more(others: Sequence[Connection], most: int, end_a_wait: Calla
         return Room.BEYOND if _idle_gives_way(others, beyond=True) else Room.NONE
     if end_a_wait():
         return Room.OF_ANOTHER
-    return Room.NONE if _greediest(_counts(others), RESERVED) is None else Room.BEYOND
+    return Room.BEYOND if _most_at_work(others)[1] > 1 else Room.NONE
 
 
 def takes_place(holder: str, others: Sequence[Connection], most: int) -> bool:
@@ -85,10 +78,8 @@ def takes_place(holder: str, others: Sequence[Connection], most: int) -> bool:
     whoever has most of the others ends."""
     if len(others) < most or _idle_gives_way(others, beyond=False):
         return True
-    counts = _counts(others)
-    share = most * SHARE if holder.startswith(ADDRESS) else min(most * SHARE, counts[holder] * TIMES)
-    found = _greediest(counts, max(share, RESERVED))
-    if found in (None, holder):
+    found, count = _most_at_work(others)
+    if count <= 1 + sum(each.holder == holder for each in others):
         return False
     next(each for each in others if each.holder == found).end_behind_answer()
     return True
@@ -102,15 +93,11 @@ def _idle_gives_way(connections: Sequence[Connection], *, beyond: bool) -> bool:
     return bool(idle)
 
 
-def _counts(connections: Sequence[Connection]) -> Counter[str]:
-    """How many of these are at work, by whose they are."""
-    return Counter(holder for each in connections if (holder := each.holder) is not None)
-
-
-def _greediest(counts: Counter[str], share: float) -> str | None:
-    """Who has most of the connections at work; None: nobody has more than that."""
-    holder, count = next(iter(counts.most_common(1)), (None, 0))
-    return holder if count > share else None
+def _most_at_work(connections: Sequence[Connection]) -> tuple[str | None, int]:
+    """Who has most of the connections at work, and how many."""
+    counts = Counter(each.holder for each in connections)
+    del counts[None]
+    return counts.most_common(1)[0] if counts else (None, 0)
 
 
 def without_place(scope: Any, app: Any) -> Any:

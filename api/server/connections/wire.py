@@ -26,7 +26,7 @@ from api import metrics
 from api.http.problems import ApiError
 from api.server.connections.after_upgrade import parser_behind
 from api.server.connections.beginnings import Beginnings, NextRequests, credential_of
-from api.server.connections.crowd import ADDRESS, FULL, Room, room_for_one_more, takes_place, without_place
+from api.server.connections.crowd import FULL, Room, room_for_one_more, takes_place, without_place
 from api.server.connections.small_chunks import TOGETHER, HeldFlow, is_full
 from api.server.connections.unread_answer import UnreadAnswer
 from api.server.connections.unsent_body import last_of_its_connection
@@ -139,7 +139,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _whose(self) -> str:
         """Who sent the request that was begun last, as far as that is certain."""
-        return f"{ADDRESS}{network(self.client[0]) if self.client else ''}"
+        return f"address {network(self.client[0]) if self.client else ''}"
 
     def end_behind_answer(self) -> None:
         """See `Connection`."""

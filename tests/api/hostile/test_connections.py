@@ -162,7 +162,7 @@ def test_more_connections_at_work_than_there_may_be_are_refused(service: Served)
         deadline = time.monotonic() + 60
         while len(writer.arrivals) + writer._handed_over < 9 and time.monotonic() < deadline:
             time.sleep(0.02)
-        received, closed = exchange(service, b"")
+        received, closed = exchange(service, event("at-work-more", key))
         gate.set()
         job.join()
         refused(received, 503, "unavailable")

@@ -1,4 +1,4 @@
-"""One credential keeps a request at work on every connection there may be: everybody else still gets in."""
+"""A few credentials keep a request at work on every connection there may be: everybody else still gets in."""
 
 from __future__ import annotations
 
@@ -95,13 +95,32 @@ def test_who_gives_way_gets_the_answer_that_it_waits_for(service: Served) -> Non
         assert sum(b"connection: close" in answer.lower() for answer in received) == 3
 
 
-def test_where_nobody_has_most_of_them_a_new_one_is_refused(service: Served) -> None:
-    keys = [service.key()["key"] for _ in range(3)]
+@pytest.mark.parametrize("count", [3, 12, 24])
+def test_whoever_has_fewer_than_others_gets_in_however_many_they_are(service: Served, count: int) -> None:
+    keys = [service.key()["key"] for _ in range(count)]
     other = service.key()["key"]
-    with all_at_work(service, in_turns("many", *keys)):
+    with all_at_work(service, in_turns(f"many-{count}", *keys)):
+        for _ in range(RESERVED // 2 + 4):
+            for sent in (runs(of_key(other)), HEALTH):
+                assert exchange(service, sent)[0].startswith(b"HTTP/1.1 200")
+
+
+def test_where_nobody_has_more_than_one_a_new_one_is_refused(service: Served) -> None:
+    keys = [service.key()["key"] for _ in range(MOST)]
+    other = service.key()["key"]
+    with all_at_work(service, in_turns("one-each", *keys)):
         received, closed = exchange(service, runs(of_key(other)))
         refused(received, 503, "unavailable")
         assert closed
+
+
+def test_keys_that_have_as_many_as_each_other_take_no_place_of_one_another(service: Served) -> None:
+    keys = [service.key()["key"] for _ in range(12)]
+    with all_at_work(service, in_turns("equal", *keys)):
+        for key in keys:
+            received, closed = exchange(service, runs(of_key(key)))
+            refused(received, 503, "unavailable")
+            assert closed
 
 
 def test_a_header_that_nobody_reads_makes_no_one_else_of_a_key(service: Served) -> None:
