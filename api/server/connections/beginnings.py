@@ -1,10 +1,10 @@
 """Which requests of one holder are begun now, and which in a later round of the event loop.
 
 Who opens connection after connection would have all that they ask begun before anybody else is heard. So of
-each holder - a key, a user, or an address without a valid credential - a few requests are begun in a round;
-the rest stands in a queue of its own, and whoever sends one after the other waits for no such queue. Whose
-connection is lost leaves it, so that no more stand there than there may be connections. Requests that stood
-behind others of their connection are begun a few at a time.
+each holder - a key, a user, or an address without a valid credential - a few requests are begun in a round,
+and of many holders a few together; the rest stands in a queue of its own, and whoever sends one after the
+other waits for no such queue. Whose connection is lost leaves it, so that no more stand there than there may
+be connections. Requests that stood behind others of their connection are begun a few at a time.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Final
 
 AT_ONCE: Final = 4
 """Requests of one holder that are begun in one round."""
+OF_ALL: Final = 8
+"""Requests of all holders in one round, beyond which each that has no other at work there has one begun."""
 
 BEGUN_TOGETHER: Final = 4
 """Requests that stood behind others, of all connections, in one round of the event loop."""
@@ -56,7 +58,7 @@ class Beginnings:
 
     def add(self, holder: str, connection: Hashable, begin: Begin) -> None:
         """Begin a request, now or in its turn."""
-        if holder in self._queues or self._begun[holder] >= AT_ONCE:
+        if holder in self._queues or self._begun[holder] >= AT_ONCE or self._is_full(holder):
             self._queues.setdefault(holder, OrderedDict())[connection] = begin
         else:
             self._begin(holder, begin)
@@ -72,13 +74,20 @@ class Beginnings:
         self._begun[holder] += 1
         begin()
 
+    def _is_full(self, holder: str) -> bool:
+        """Whether holders together have had enough begun in this round for one more of this one to wait."""
+        return self._begun[holder] > 0 and self._begun.total() >= OF_ALL
+
     def _next_round(self) -> None:
         self._begun.clear()
-        for holder, queue in list(self._queues.items()):
+        for holder in list(self._queues):
+            if self._begun.total() >= OF_ALL:
+                break
+            queue = self._queues.pop(holder)
             for _ in range(min(AT_ONCE, len(queue))):
                 self._begin(holder, queue.popitem(last=False)[1])
-            if not queue:
-                del self._queues[holder]
+            if queue:
+                self._queues[holder] = queue  # behind the others
 
 
 def credential_of(headers: list[tuple[bytes, bytes]]) -> bytes:

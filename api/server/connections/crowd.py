@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
-from operator import itemgetter
 from secrets import token_hex
 from typing import Any, Final, Protocol
 
@@ -36,6 +35,10 @@ class Connection(Protocol):
 
     beyond: bool
     """It was let in beyond the bound, until its first request says whose it is."""
+
+    @property
+    def address(self) -> str:
+        """Where its client is."""
 
     @property
     def holder(self) -> str | None:
@@ -60,23 +63,25 @@ class Room(Enum):
     NONE = auto()
 
 
-def room_for_one_more(others: Sequence[Connection], most: int, end_a_wait: Callable[[], bool]) -> Room:
-    """The connection that has been waited for the longest gives way. If all are at work, one that only waits
-    for news is answered; else whoever has most of them may have to give way, or there is no place."""
+def room_for_one_more(
+    address: str, others: Sequence[Connection], most: int, end_a_wait: Callable[[], bool]
+) -> Room:
+    """One that is waited for gives way to the new one of this address. If all are at work, one that only
+    waits for news is answered; else whoever has most of them may have to give way, or there is no place."""
     # Those beyond the bound give way to each other last: of many that come at once all are heard.
-    if _idle_gives_way(others, beyond=False):
+    if _idle_gives_way(others, beyond=False, to=address):
         return Room.OF_ANOTHER
     if len(others) >= most + RESERVED:
-        return Room.BEYOND if _idle_gives_way(others, beyond=True) else Room.NONE
+        return Room.BEYOND if _idle_gives_way(others, beyond=True, to=address) else Room.NONE
     if end_a_wait():
         return Room.OF_ANOTHER
     return Room.BEYOND if _most_at_work(others)[1] > 1 else Room.NONE
 
 
-def takes_place(holder: str, others: Sequence[Connection], most: int) -> bool:
+def takes_place(holder: str, address: str, others: Sequence[Connection], most: int) -> bool:
     """Whether a connection beyond those that there may be stays, by whose its first request is: then one of
     whoever has most of the others ends."""
-    if len(others) < most or _idle_gives_way(others, beyond=False):
+    if len(others) < most or _idle_gives_way(others, beyond=False, to=address):
         return True
     found, count = _most_at_work(others)
     if count <= 1 + sum(each.holder == holder for each in others):
@@ -85,12 +90,19 @@ def takes_place(holder: str, others: Sequence[Connection], most: int) -> bool:
     return True
 
 
-def _idle_gives_way(connections: Sequence[Connection], *, beyond: bool) -> bool:
-    """Close the one that has been waited for the longest, of these; False: there is none."""
-    idle = [(each.due, each) for each in connections if each.due is not None and each.beyond is beyond]
-    if idle:
-        min(idle, key=itemgetter(0))[1].make_way()
-    return bool(idle)
+def _idle_gives_way(connections: Sequence[Connection], *, beyond: bool, to: str) -> bool:
+    """Close the one that has been waited for the longest, of the address that has most; False: there is none
+    of an address that has as many as the one `to` which it gives way. Else those who open one after the other
+    would have each new one closed by the next, before its first request is read."""
+    idle = [each for each in connections if each.due is not None and each.beyond is beyond]
+    if not idle:
+        return False
+    counts = Counter(each.address for each in connections)
+    found = min(idle, key=lambda each: (-counts[each.address], each.due))
+    if counts[found.address] < counts[to]:
+        return False
+    found.make_way()
+    return True
 
 
 def _most_at_work(connections: Sequence[Connection]) -> tuple[str | None, int]:

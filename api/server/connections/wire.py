@@ -87,6 +87,7 @@ class BoundedProtocol(HttpToolsProtocol):
     """Of the request that was begun last."""
     _holder: str | None = None
     """Whose that request is, once that was asked for."""
+    _address: str | None = None
     beyond = False
     """See `Connection`."""
     _deadline: float | None = None
@@ -107,14 +108,14 @@ class BoundedProtocol(HttpToolsProtocol):
         transport.set_write_buffer_limits(high=0)
         self._wait_for_client(self.request_seconds)
         if crowded:
-            room = room_for_one_more(self._others(), self.most_connections, self._end_a_wait)
+            room = room_for_one_more(self.address, self._others(), self.most_connections, self._end_a_wait)
             self.beyond = room is Room.BEYOND
             if room is Room.NONE:
                 self._cut_off(ApiError("unavailable", FULL))
 
     def _takes_place(self, holder: str) -> bool:
         """Whether it stays, now that it is known whose it is."""
-        return takes_place(holder, self._others(), self.most_connections)
+        return takes_place(holder, self.address, self._others(), self.most_connections)
 
     def _others(self) -> list[Any]:
         return [other for other in self.connections if other is not self]
@@ -139,7 +140,14 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _whose(self) -> str:
         """Who sent the request that was begun last, as far as that is certain."""
-        return f"address {network(self.client[0]) if self.client else ''}"
+        return f"address {self.address}"
+
+    @property
+    def address(self) -> str:
+        """See `Connection`."""
+        if self._address is None:
+            self._address = network(self.client[0]) if self.client else ""
+        return self._address
 
     def end_behind_answer(self) -> None:
         """See `Connection`."""

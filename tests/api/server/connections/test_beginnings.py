@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from api.cli.commands.serve import TAKEN_TOGETHER, _handles
-from api.server.connections.beginnings import AT_ONCE, Beginnings, credential_of
+from api.server.connections.beginnings import AT_ONCE, OF_ALL, Beginnings, credential_of
 from api.server.connections.wire import BoundedProtocol
 from tests.harness.event_connection import Connection, Service
 
@@ -32,6 +32,21 @@ async def test_who_asks_for_much_is_begun_in_turns() -> None:
     assert [number for holder, number in begun if holder == "many"] == list(range(11))
     beginnings.add("many", 11, partial(begun.append, ("many", 11)))
     assert begun[-1] == ("many", 11)
+
+
+async def test_who_asks_for_little_stands_behind_few_however_many_ask_for_much() -> None:
+    begun: list[str] = []
+    beginnings = Beginnings(asyncio.get_running_loop())
+    holders = [f"many-{number}" for number in range(50)]
+    for holder in holders:
+        for number in range(10):
+            beginnings.add(holder, number, partial(begun.append, holder))
+    while beginnings._queues:
+        before = len(begun)
+        await asyncio.sleep(0)
+        beginnings.add("one", 0, partial(begun.append, "one"))
+        assert begun[-1] == "one" and len(begun) - before <= OF_ALL + AT_ONCE
+    assert all(begun.count(holder) == 10 for holder in holders)
 
 
 async def test_a_request_whose_connection_is_lost_before_its_turn_waits_no_more() -> None:
