@@ -60,6 +60,10 @@ class FairShare:
         """Events that are on the loop."""
         return len(self._arrivals) + sum(map(len, self._waiting.values()))
 
+    def of_key(self, key_id: str) -> int:
+        """Events of a key that wait here or are under way."""
+        return self._under_way[key_id] + len(self._waiting.get(key_id, ()))
+
     @property
     def size(self) -> int:
         """Their bytes."""

@@ -93,7 +93,7 @@ class Writer:
         self.writing = threading.Lock()
         """Held by whoever writes: the thread, or the event loop."""
         self.arrivals: Arrivals | Lanes = Arrivals(self) if store.is_sqlite else Lanes(self, lanes)
-        self._shares = FairShare(self.arrivals)
+        self.shares = FairShare(self.arrivals)
         self._name = f"{secrets.token_hex(8)}:"
         """Of this process among the owners of lanes."""
         self._lane: Lane | None = None  # of the thread
@@ -119,7 +119,7 @@ class Writer:
     @property
     def waiting(self) -> int:
         """How many jobs and events wait to be written."""
-        return self._queue.qsize() + len(self._shares)
+        return self._queue.qsize() + len(self.shares)
 
     def _put(self, entry: Entry) -> None:
         self._refuse_if_full()
@@ -128,7 +128,7 @@ class Writer:
     def _refuse_if_full(self) -> None:
         if self._closed:
             raise stopping()
-        if self.waiting >= MOST_WAITING or self._bytes_waiting + self._shares.size > MOST_BYTES_WAITING:
+        if self.waiting >= MOST_WAITING or self._bytes_waiting + self.shares.size > MOST_BYTES_WAITING:
             raise Overloaded("too many requests wait for the disk; try again shortly")
 
     def _queue_up(self, entry: Entry) -> None:
@@ -163,9 +163,9 @@ class Writer:
 
     def ingest_then(self, event: Any, loop: asyncio.AbstractEventLoop, settle: Callable[[Any], None]) -> None:
         """Hand over one event; `settle` gets its answer, or an exception, on the loop once committed."""
-        if self._closed or self._handed_over or self._shares.size > 50 * MOST_WAITING:
+        if self._closed or self._handed_over or self.shares.size > 50 * MOST_WAITING:
             self._refuse_if_full()  # an event has more than 50 bytes, so else there are few
-        self._shares.add(Entry(None, event, loop, settle, len(event.raw)), loop)
+        self.shares.add(Entry(None, event, loop, settle, len(event.raw)), loop)
 
     # For `inline_commit.py` and `lanes/dispatch.py` ---------------------------------------------------
 

@@ -27,8 +27,6 @@ log = logging.getLogger("governance")
 BATCH = "POST /v1/events/batch"
 MOST_WORDED: Final = 20
 """Events of a batch that are told all that is wrong with them; the others are told to come again."""
-SLICE: Final = 0.005
-"""Seconds of the batches of one key after which the event loop goes on with others."""
 
 
 async def create_event(caller: Caller, values: Values, context: Context) -> Reply:
@@ -82,7 +80,7 @@ async def _handed_over(
     caller: Caller, events: list[bytes], context: Context
 ) -> list[asyncio.Future[Answer] | Exception]:
     """The answers of a batch to come, and what was refused. Its calls are evaluated here and not with others,
-    the loop going on after each `SLICE` of the key."""
+    the loop going on with others after each slice of all batches."""
     intake = context.intake
     found: list[asyncio.Future[Answer] | Exception] = []
     under_way: list[asyncio.Future[Answer]] = []
@@ -120,7 +118,7 @@ async def _handed_over(
                 # Its frames lead to `found`, and all of that would wait for the collector.
                 error.__context__ = None
                 found.append(error.with_traceback(None))
-            await slices.let_others(SLICE)
+            slices.let_others()
     finally:
         slices.rest()
     return found

@@ -17,11 +17,11 @@ from weakref import WeakValueDictionary
 from api.caller import Caller
 from api.clock import Clock
 from api.database.connection import Database
-from api.database.writer import Writer
+from api.database.writer import MOST_WAITING, Writer
 from api.ingestion.evaluation import Evaluator, PutOff
 from api.ingestion.event import Answer, Incoming
 from api.ingestion.quotas import OverQuota, ProcessorTime, Quotas
-from api.ingestion.slices import BatchSlices, Slices
+from api.ingestion.slices import BatchSlices, Rounds, Slices
 from api.ingestion.turns import LARGE, Turns
 from api.ingestion.validation import Admitted, admitted, event_for_user, event_of
 from api.store import accounts
@@ -39,6 +39,8 @@ MOST_OF_A_KEY = 4_000
 one key would leave no room for the others."""
 MOST_AHEAD = 256
 """Of these, beyond which batches hand over no more: what the key sends singly comes in between."""
+MOST_AHEAD_OF_ALL = 1_024
+"""The same of all keys that have any, of which each has its part."""
 
 
 class Intake:
@@ -64,6 +66,7 @@ class Intake:
         """Key to its events that wait to be written."""
         self._room: dict[str, asyncio.Future[None]] = {}
         """Key to what is done when fewer of them wait."""
+        self._rounds = Rounds()
         self._slices: WeakValueDictionary[str, Slices] = WeakValueDictionary()
 
     def is_dear(self, key_id: str, size: int) -> bool:
@@ -138,17 +141,27 @@ class Intake:
 
     def slices(self, key_id: str) -> BatchSlices:
         """For a batch of this key."""
-        return BatchSlices(self._slices.setdefault(key_id, Slices()))
+        return BatchSlices(self._slices.setdefault(key_id, Slices()), self._rounds)
 
     async def make_room(self, key_id: str) -> None:
         """For who hands over many at once: wait while many of this key wait already."""
-        while self._waiting[key_id] >= MOST_AHEAD:
+        while self._is_ahead(key_id):
             room = self._room.setdefault(key_id, asyncio.get_running_loop().create_future())
             await asyncio.wait([room])  # which is not cancelled with one of those who wait
 
+    def _is_ahead(self, key_id: str) -> bool:
+        """Whether so many of this key wait that batches hand over no more. INVARIANT: not if none does."""
+        waiting = self._waiting[key_id]
+        return waiting >= MOST_AHEAD or waiting * len(self._waiting) >= MOST_AHEAD_OF_ALL
+
+    def has_room(self, key_id: str) -> bool:
+        """Whether one more event of this key may wait to be written. INVARIANT: keys leave each other, and
+        people, as much room as any of them has."""
+        return self._writer.shares.of_key(key_id) < min(MOST_OF_A_KEY, MOST_WAITING - self._writer.waiting)
+
     def handed_over(self, event: Incoming) -> asyncio.Future[Answer]:
         """Its answer to come, or PutOff: see `answer_of`. Raises OverQuota."""
-        if self._waiting[event.caller.key_id] >= MOST_OF_A_KEY:
+        if not self.has_room(event.caller.key_id):
             raise OverQuota("too many of your events wait to be recorded already", 1.0)
         return self._written(event)
 
@@ -161,7 +174,7 @@ class Intake:
 
     def _settled(self, key_id: str) -> None:
         self._waiting[key_id] -= 1
-        if self._waiting[key_id] < MOST_AHEAD and (room := self._room.pop(key_id, None)) is not None:
+        if not self._is_ahead(key_id) and (room := self._room.pop(key_id, None)) is not None:
             room.set_result(None)
         if not self._waiting[key_id]:
             del self._waiting[key_id]

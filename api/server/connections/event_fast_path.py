@@ -271,7 +271,8 @@ class EventProtocol(BoundedProtocol):
         caller = context.credentials.known(self._digest)
         if caller is None or len(raw) > context.settings.max_body_bytes:
             return None
-        if context.intake.is_dear_event(caller.key_id, len(raw)):
+        key_id = caller.key_id
+        if context.intake.is_dear_event(key_id, len(raw)) or not context.intake.has_room(key_id):
             return None
         try:
             return checked(caller, raw)

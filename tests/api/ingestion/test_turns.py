@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from api.handlers import events
 from api.handlers.events import MOST_WORDED
 from api.ingestion import validation
 from api.ingestion.evaluation import PutOff
@@ -294,7 +293,9 @@ def rounds_noted(monkeypatch: pytest.MonkeyPatch, intake: Intake, name: str) -> 
 def test_a_batch_of_mistakes_lets_the_loop_go_on_and_is_told_in_bounds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "SLICE", 0.0)  # every event is worth one, however fast the machine is
+    monkeypatch.setattr(
+        "api.ingestion.slices.SLICE", 0.0
+    )  # every event is worth one, however fast the machine is
 
     async def play() -> None:
         async with Service(tmp_path) as service:
@@ -319,7 +320,7 @@ def test_a_batch_of_mistakes_lets_the_loop_go_on_and_is_told_in_bounds(
 async def test_many_batches_of_a_key_hold_up_the_loop_no_longer_than_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, right: bool
 ) -> None:
-    monkeypatch.setattr(events, "SLICE", 0.0)
+    monkeypatch.setattr("api.ingestion.slices.SLICE", 0.0)
     async with Service(tmp_path) as service:
         sent = [[call(20 * b + n, {}) if right else {} for n in range(20)] for b in range(10)]
         with rounds_noted(monkeypatch, service.context.intake, "evaluate" if right else "event") as looked:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from api.ingestion.event import Answer, Incoming
+from api.ingestion.intake import MOST_AHEAD, MOST_AHEAD_OF_ALL
 from tests.harness.application import Service, event
 
 AT = "2026-01-31T09:30:00Z"
@@ -23,7 +24,7 @@ async def test_one_key_has_a_bounded_number_of_events_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("api.ingestion.intake.MOST_OF_A_KEY", MOST)
-    monkeypatch.setattr("api.handlers.events.SLICE", 60.0)
+    monkeypatch.setattr("api.ingestion.slices.SLICE", 60.0)
     async with Service(tmp_path, []) as running:
         for name in ("run-1", "run-2"):  # what was written waits no more
             answer = await running.call("agent", "POST", "/v1/events/batch", batch(name, 2 * MOST))
@@ -40,7 +41,7 @@ def test_what_others_send_waits_for_few_events_of_a_batch(
 ) -> None:
     """The writer takes what comes first, and a batch would be there as a whole."""
     monkeypatch.setattr("api.ingestion.intake.MOST_AHEAD", MOST)
-    monkeypatch.setattr("api.handlers.events.SLICE", 60.0)
+    monkeypatch.setattr("api.ingestion.slices.SLICE", 60.0)
 
     async def play() -> None:
         async with Service(tmp_path, []) as running:
@@ -68,3 +69,27 @@ def test_what_others_send_waits_for_few_events_of_a_batch(
             assert not intake._room
 
     asyncio.run(play())
+
+
+async def test_batches_of_many_keys_leave_room_together(tmp_path: Path) -> None:
+    async with Service(tmp_path, []) as running:
+        intake = running.context.intake
+        for count in (1, 4, 16, 64):
+            keys = [f"key-{number}" for number in range(count)]
+            intake._waiting.clear()
+            while behind := [key for key in keys if not intake._is_ahead(key)]:
+                intake._waiting.update(behind)
+            assert intake._waiting.total() == min(MOST_AHEAD * count, MOST_AHEAD_OF_ALL)
+            assert not intake._is_ahead("another")
+        intake._waiting.clear()
+
+
+async def test_what_keys_send_leaves_as_much_room_as_any_of_them_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.ingestion.intake.MOST_WAITING", 2 * MOST)
+    monkeypatch.setattr("api.ingestion.slices.SLICE", 60.0)
+    async with Service(tmp_path, []) as running:
+        answer = await running.call("agent", "POST", "/v1/events/batch", batch("run", 2 * MOST))
+        statuses = [result["status"] for result in answer.json()["results"]]
+        assert statuses == [200] * MOST + [429] * MOST

@@ -367,7 +367,7 @@ async def test_a_key_has_as_many_under_way_as_take_a_fixed_time(tmp_path: Path, 
     async with serving(tmp_path, postgres_url) as running:
         writer = running.context.writer
         assert writer.ingest is not None
-        apply, shares, most = writer.ingest.apply, writer._shares, 0
+        apply, shares, most = writer.ingest.apply, writer.shares, 0
 
         def dear(transaction: Any, events: Any, **how: Any) -> Any:
             nonlocal most

@@ -45,7 +45,7 @@ async def test_what_stands_behind_a_call_beyond_a_limit_is_decided_behind_it(
     tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each event of the batch is handed over by itself, and the limit is not known to be reached."""
-    monkeypatch.setattr("api.handlers.events.SLICE", 0.0)
+    monkeypatch.setattr("api.ingestion.slices.SLICE", 0.0)
     monkeypatch.setattr("api.database.lanes.dispatch.LIMIT_SECONDS", -LIMIT_SECONDS)
     pings = on_tool(
         "Many pings",
@@ -68,7 +68,7 @@ async def test_the_first_calls_of_a_run_are_those_within_a_limit(
     tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the lane of the first is slower than that of the next, and the limit fails both."""
-    monkeypatch.setattr("api.handlers.events.SLICE", 0.0)
+    monkeypatch.setattr("api.ingestion.slices.SLICE", 0.0)
     monkeypatch.setattr("api.database.lanes.dispatch.LIMIT_SECONDS", -LIMIT_SECONDS)
     pauses: list[float] = []
     run = LoopLane.run
@@ -98,7 +98,7 @@ async def test_what_is_unusual_of_a_run_goes_together(
         take(writer, entries)
 
     monkeypatch.setattr(Writer, "take", counted)
-    monkeypatch.setattr("api.handlers.events.SLICE", 60.0)
+    monkeypatch.setattr("api.ingestion.slices.SLICE", 60.0)
     async with serving(tmp_path, postgres_url) as running:
         assert (await post(running, look("a"))).status_code == 200
         trips.clear()
