@@ -49,9 +49,9 @@ class DaysKept:
             before, waiting = noted[KEPT + name] - 1, noted[WAITING + name] - 1
             since = noted[FEWER_SINCE + name]
             known = 0 < since <= now
-            if known and since <= now - DAY:
+            if known and since <= now - DAY and waiting >= days:
                 # What was waited for counts, which may be more than is said here.
-                before, known = max(waiting, days), False
+                before, known = waiting, False
             waits = _is_fewer(days, before)
             if not (known and waiting >= days):
                 since, waiting = int(now), days

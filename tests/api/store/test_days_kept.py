@@ -74,6 +74,9 @@ async def test_each_number_waits_for_a_day_of_its_own(tmp_path: Path, database_u
         assert await counting(30) == 90
         clock.advance(DAY)
         assert await counting(30) == 30
+        assert await counting(3) == 30
+        clock.advance(3 * DAY)
+        assert await counting(7) == 30, "nobody looked meanwhile, and 7 is said for the first time"
 
 
 @pytest.mark.parametrize("first", [3, 30])
