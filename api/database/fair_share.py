@@ -69,6 +69,11 @@ class FairShare:
         """Their bytes."""
         return self._arrivals.size + self._size
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so many keys have something under way that each has less."""
+        return len(self._under_way) > WHOLE_SHARES
+
     def add(self, entry: Entry, loop: asyncio.AbstractEventLoop) -> None:
         key_id = entry.event.caller.key_id
         if key_id not in self._waiting and self._under_way[key_id] < self._share():

@@ -32,8 +32,8 @@ MOST_ROUNDS = 1_000
 """An event is put off so many times, then refused: in each commit there may be a dear one of another key, or
 some of the approvals that end with a run."""
 DEAR = 4 * 2**10
-"""Bytes of an event from which it is checked and evaluated in turns. By the shipped policies each of them may
-take 30 µs, of which nothing is known before."""
+"""Bytes of an event from which it is checked and evaluated in turns while many keys send something, since all
+of theirs together would keep the loop. It takes twice as long as with the others on the loop."""
 MOST_OF_A_KEY = 4_000
 """Events of one key that wait to be written. All that wait are bounded (`database/writer.py`), so batches of
 one key would leave no room for the others."""
@@ -75,7 +75,7 @@ class Intake:
 
     def is_dear_event(self, key_id: str, size: int) -> bool:
         """The same of an event, whose call is evaluated too."""
-        return size > DEAR or self.is_dear(key_id, size)
+        return self.is_dear(key_id, size) or (size > DEAR and self._writer.shares.is_crowded)
 
     async def done(self, key_id: str, size: int, work: Callable[[], T]) -> T:
         """The result of some work for this key, which has sent so many bytes: at once, or in its turn."""

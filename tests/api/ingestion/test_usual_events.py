@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from api.ingestion import evaluation
+from api.database.fair_share import FairShare
+from api.ingestion import evaluation, validation
 from api.ingestion.event import Incoming
 from api.ingestion.intake import DEAR, Intake
 from api.ingestion.pipeline import Ingestion
@@ -45,6 +46,13 @@ async def test_everybody_has_a_turn_whoever_else_comes() -> None:
     assert len(done) == 63 and done[:12].count("dear") == 3
 
 
+@pytest.fixture
+def crowd(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many other keys send something."""
+    monkeypatch.setattr(FairShare, "is_crowded", True)
+
+
+@pytest.mark.usefixtures("crowd")
 async def test_events_of_the_usual_size_are_not_refused_for_their_number(tmp_path: Path) -> None:
     """A crowd of agents may have one key; large bodies and dear keys are told to come back as before."""
     async with Service(tmp_path, []) as service:
@@ -71,6 +79,7 @@ async def test_events_of_the_usual_size_are_not_refused_for_their_number(tmp_pat
         assert refused.count(429) == 5 and refused.count(200) == MOST_OF_A_KEY
 
 
+@pytest.mark.usefixtures("crowd")
 async def test_an_event_of_some_size_takes_one_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To go to another thread and back takes longer than most of them."""
     taken: list[str] = []
@@ -87,6 +96,7 @@ async def test_an_event_of_some_size_takes_one_turn(tmp_path: Path, monkeypatch:
         assert len(taken) == 3
 
 
+@pytest.mark.usefixtures("crowd")
 async def test_what_policies_ask_of_every_call_makes_no_key_dear_in_its_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,3 +117,22 @@ async def test_what_policies_ask_of_every_call_makes_no_key_dear_in_its_turn(
         for number in range(2 + round(MOST_AT_ONCE / (20 * ORDINARY))):
             await service.answered("agent", "POST", "/v1/events", call(number))
         assert "turns-0" in where and intake.processor_time._even == {}
+
+
+async def test_where_few_keys_send_something_an_event_of_some_size_waits_for_no_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where: list[str] = []
+    check = validation.read_event
+
+    def noted(raw: bytes, **how: Any) -> Any:
+        where.append(threading.current_thread().name)
+        return check(raw, **how)
+
+    monkeypatch.setattr(validation, "read_event", noted)
+    async with Service(tmp_path, []) as service:
+        for number in range(3):
+            await service.answered("agent", "POST", "/v1/events", call(number))
+        for path, body in (("", call(8, LARGE)), ("/batch", {"events": [call(9)]})):
+            await service.answered("agent", "POST", f"/v1/events{path}", body)
+    assert [each == "turns-0" for each in where] == [False, False, False, True, False]
