@@ -204,8 +204,9 @@ def expire_due(transaction: Transaction) -> int:
 def cancel_run(
     transaction: Transaction, run_no: int, key_id: str, reason: str, most: int = MOST_AT_ONCE
 ) -> int:
-    """End pending approvals of a run of this key that is over, so many at most; returns how many. They are
-    found among those of the key, which are bounded, and not by the calls of the run, however many it has."""
+    """End pending approvals of a run of this key that is over, so many at most; returns how many were
+    pending, also those that somebody else has resolved meanwhile. They are found among those of the key,
+    which are bounded, and not by the calls of the run, however many it has."""
     if not transaction.store.rows(_ANY_OF_RUN, (key_id, run_no)):
         return 0  # as a rule, and for less than it takes to build the other query
     waiting = list(
@@ -214,10 +215,9 @@ def cancel_run(
         .order_by(Approval.approval_id)
         .limit(most)
     )
-    return sum(
+    for row in waiting:
         _end_unresolved(transaction, row, "cancelled", f"the approval was cancelled: {reason}")
-        for row in waiting
-    )
+    return len(waiting)
 
 
 def _overdue(transaction: Transaction, row: Approval) -> bool:

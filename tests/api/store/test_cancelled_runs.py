@@ -101,3 +101,24 @@ async def test_one_transaction_ends_so_many_approvals_with_their_runs(
         assert await service.answered("reviewer", "GET", "/v1/approvals?status=pending") == []
         verified = await service.answered("admin", "GET", "/v1/audit/verify")
         assert verified["valid"]
+
+
+async def test_one_that_somebody_else_has_resolved_meanwhile_leaves_none_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a reviewer at another node does, between the look at what waits and the change."""
+    end, by_others = approvals._end_unresolved, list[str]()
+
+    def ended(transaction: Transaction, row: Any, *said: str) -> bool:
+        done = end(transaction, row, *said)
+        if not by_others:
+            by_others.append(row.approval_id)
+            return False
+        return done
+
+    monkeypatch.setattr(approvals, "_end_unresolved", ended)
+    async with Service(tmp_path, [HOLD]) as service:
+        await _told(service, "one", "pay", approvals.MOST_AT_ONCE + 5)
+        await _ended(service, "one")
+        assert by_others
+        assert await service.answered("reviewer", "GET", "/v1/approvals?status=pending") == []
