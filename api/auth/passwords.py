@@ -82,6 +82,8 @@ class PasswordHasher:
     def __init__(self) -> None:
         self._thread = Threads(1, "passwords")
         self._dummy: str | None = None
+        self._making = asyncio.Lock()
+        """Of the dummy."""
         self._waiting: Counter[str] = Counter()
         """By e-mail and address."""
         self._places, self._strange = FairPlaces(1), FairPlaces(1)
@@ -111,8 +113,9 @@ class PasswordHasher:
         """True when the password fits; in the same time when there is no such user (`stored` None). `known`
         names those who have logged in from this address before. Raises TooManyWait."""
         if self._dummy is None:
-            # Made before the first check of any kind, so that no first unknown e-mail stands out.
-            self._dummy = await self._run(lambda: hashed(generated()))
+            async with self._making:
+                # Made before the first check of any kind, so that no first unknown e-mail stands out.
+                self._dummy = self._dummy or await self._run(lambda: hashed(generated()))
 
         def work() -> bool:
             return matches(stored or self._dummy or "", password)

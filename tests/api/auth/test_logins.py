@@ -344,6 +344,35 @@ async def test_who_logs_in_where_they_have_before_waits_for_no_crowd(
     hasher.close()
 
 
+async def test_the_first_logins_of_a_process_stand_behind_no_crowd_either(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What an unknown e-mail is held against is made once, whoever comes first."""
+    made: list[str] = []
+    checked: list[str] = []
+
+    def hashed(password: str) -> str:
+        made.append(password)
+        return "a hash"
+
+    def matches(stored: str, password: str) -> bool:
+        time.sleep(0.002)
+        checked.append(password)
+        return True
+
+    monkeypatch.setattr(passwords, "hashed", hashed)
+    monkeypatch.setattr(passwords, "matches", matches)
+    hasher = passwords.PasswordHasher()
+    crowd = [
+        asyncio.create_task(hasher.matches(None, "guess", f"there {number % 10}")) for number in range(300)
+    ]
+    await asyncio.sleep(0)
+    assert await hasher.matches("a hash", "admin", "here", "admin")
+    assert checked.index("admin") <= 10
+    assert not any(await asyncio.gather(*crowd)) and len(made) == 1
+    hasher.close()
+
+
 def test_one_who_knows_a_password_leaves_room_for_other_logins() -> None:
     hasher = passwords.PasswordHasher()
     with contextlib.ExitStack() as waiting:
