@@ -222,6 +222,16 @@ def gaps(store: Database, key: PublicKey) -> tuple[Gap, ...]:
     return tuple(gap for gap in found if gap not in known)
 
 
+def known_gaps(store: Database) -> tuple[Gap, ...]:
+    """What the key that signs now has given up. A new key has to say it anew."""
+    last = newest(store)
+    body = last.read() if last is not None else None
+    if body is None:
+        return ()
+    key = PublicKey(body.signer_after)
+    return tuple(sorted({gap for each in after(store, 0) for gap in given_up(each, key)}))
+
+
 def give_up(transaction: Transaction, missing: tuple[Gap, ...], key: InstallationKey) -> None:
     """A job: a checkpoint that gives up what is missing before it. Raises KeyDiffers."""
     store = transaction.store

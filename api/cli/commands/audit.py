@@ -201,16 +201,20 @@ def _key(arguments: argparse.Namespace) -> int:
 
 
 def _rekey(arguments: argparse.Namespace) -> int:
-    from api.audit import rekey
+    from api.audit import checkpoints, rekey
+    from api.audit.installation_key import installation_key
     from api.settings import SettingsError
 
     with opened(arguments) as store:
+        known = store.read(checkpoints.known_gaps, store.database)
         try:
             old, new, kept = rekey.begin(store.settings, store.write, actor(), arguments.lost)
         except (rekey.NoHandover, SettingsError) as error:
             raise CommandError(str(error)) from None
         except OSError as error:
             raise CommandError(f"the new key cannot be written: {error.strerror}") from None
+        if known:
+            store.write(partial(checkpoints.give_up, missing=known, key=installation_key(store.settings)))
     print(f"the key is `{new}` now, before it was `{old}`")
     if kept is not None:
         print(f"the file of before is kept as `{kept}`")

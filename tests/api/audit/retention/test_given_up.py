@@ -10,7 +10,7 @@ import pytest
 
 from api import cli
 from api.audit.checkpoints import Checkpointer
-from api.audit.installation_key import InstallationKey
+from api.audit.installation_key import InstallationKey, installation_key
 from api.audit.retention.record_retention import RecordRetention
 from tests.api.audit.retention.test_record_retention import YEAR, call
 from tests.api.audit.test_verification import POLICIES
@@ -32,10 +32,14 @@ async def signed_on(service: Service, key: InstallationKey, numbers: range, lost
             )
 
 
-async def accept(service: Service) -> int:
+async def asked(service: Service, *command: str) -> int:
     settings = service.settings
     place = ["--data-dir", str(settings.data_dir), "--database-url", settings.database]
-    return await asyncio.to_thread(cli.main, ["audit", "accept-restored", *place])
+    return await asyncio.to_thread(cli.main, ["audit", *command, *place])
+
+
+async def accept(service: Service) -> int:
+    return await asked(service, "accept-restored")
 
 
 @pytest.mark.parametrize("new_key", [False, True])
@@ -84,3 +88,21 @@ async def test_nothing_else_that_is_missing_is_given_up(tmp_path: Path) -> None:
         forged = "UPDATE checkpoints SET body = replace(body, '\"givenUp\":[[', '\"givenUp\":[[1,1],[')"
         await changed(service, forged)
         assert not (await verified(service))["valid"]
+
+
+@pytest.mark.parametrize("lost", [False, True])
+async def test_what_was_given_up_stays_so_with_a_new_key(tmp_path: Path, lost: bool) -> None:
+    async with Service(tmp_path, POLICIES, live=True) as service:
+        key, store, writer = service.context.audit_key, service.context.store, service.context.writer
+        await signed_on(service, key, range(1, 5), lost=2)
+        assert await accept(service) == 0
+        service.clock.advance(40 * DAY)
+        if lost:
+            (service.settings.data_dir / "audit-key").unlink()
+        assert await asked(service, "rekey", *["--lost"] * lost) == 0
+        key = installation_key(service.settings)
+        assert (await verified(service, trusted=(key.public,)))["problems"] == []
+        await signed_on(service, key, range(5, 7))
+        await look(service)
+        assert await RecordRetention(store, writer, key, DAYS).clean(service.clock()) > 0
+        assert (await verified(service, trusted=(key.public,)))["problems"] == []
