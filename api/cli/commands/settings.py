@@ -150,6 +150,7 @@ def _change(arguments: argparse.Namespace, changes: dict[str, Any]) -> int:
         show(rows, {key: COLUMNS[key] for key in ("name", "value")}, arguments.format)
         for name in changes:
             _tell_of_gone(name, settings, replace(settings, values=values))
+            _tell_of_no_value(name, settings, replace(settings, values=values))
         return 0
     raise CommandError(f"`{path}` was changed by others again and again; nothing is set, try again")
 
@@ -168,6 +169,18 @@ def _tell_of_gone(name: str, before: OrganisationSettings, after: OrganisationSe
             f"`{name}` holds no more: {listed(gone, MOST_GONE)}; a list takes the place of the one before, so"
         )
         say_error(spelled(f"{told} name what is to count beside it again"))
+
+
+def _tell_of_no_value(name: str, before: OrganisationSettings, after: OrganisationSettings) -> None:
+    """The files are refused then as a whole where policies read it, by a service that runs on them."""
+    from engine.conditions.settings import value_of
+
+    if value_of(before, name) is not None and value_of(after, name) is None:
+        say_error(
+            f"`{name}` has no value any more: where policies in force read it, a service takes over neither"
+            " this nor later edits of the files until it has one again, or they are disabled; `policies` in"
+            " /health names them"
+        )
 
 
 def _read(arguments: argparse.Namespace) -> tuple[Disk, OrganisationSettings, bytes | None]:

@@ -64,7 +64,10 @@ def test_who_takes_entries_from_a_list_is_told_which(shell: Shell) -> None:
     assert said("unset", "systemFolders").startswith("governance: `systemFolders` holds no more: `/data`; ")
     assert said("set", "companyDomains", "a.example") == ""
     assert said("set", "companyDomains", "a.example", "b.example") == ""
-    assert "holds no more: `a.example`, `b.example`; " in said("unset", "companyDomains")
+    left = said("unset", "companyDomains")
+    assert "holds no more: `a.example`, `b.example`; " in left
+    assert "`companyDomains` has no value any more: where policies in force read it, a service " in left
+    assert said("unset", "companyDomains") == ""
     assert said("set", "paymentLimit", "5") == ""
 
 
