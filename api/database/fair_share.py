@@ -55,6 +55,7 @@ class FairShare:
         self._size = 0
         self._alone_from = 0.0
         """When who is alone counts as that (monotonic)."""
+        self._crowded_until = 0.0
 
     def __len__(self) -> int:
         """Events that are on the loop."""
@@ -71,8 +72,8 @@ class FairShare:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether so many keys have something under way that each has less."""
-        return len(self._under_way) > WHOLE_SHARES
+        """Whether so many keys have had something under way lately that each has less."""
+        return monotonic() < self._crowded_until
 
     def add(self, entry: Entry, loop: asyncio.AbstractEventLoop) -> None:
         key_id = entry.event.caller.key_id
@@ -86,6 +87,8 @@ class FairShare:
         """Of each key."""
         if len(self._under_way) > 1:
             self._alone_from = monotonic() + SECONDS
+        if len(self._under_way) > WHOLE_SHARES:
+            self._crowded_until = monotonic() + SECONDS
         if monotonic() >= self._alone_from:
             return self._arrivals.most
         most, cost = self._arrivals.most_of_a_key, self._arrivals.cost

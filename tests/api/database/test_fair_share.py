@@ -226,5 +226,8 @@ def test_of_many_keys_each_has_less_under_way() -> None:
     for _ in range(200):
         entry = arrivals.entries.pop(0)
         entry.settle(entry.event.number)
+    assert len(arrivals) <= 2 * 64 + 30
+    while arrivals.entries:
+        arrivals.entries.pop(0).settle(None)
     loop.close()
-    assert shares.is_crowded and len(arrivals) <= 2 * 64 + 30
+    assert shares.is_crowded, "they may come again at once"
