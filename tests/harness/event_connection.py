@@ -131,6 +131,7 @@ class Service:
             waits=Waits(100),
         )
         self.context.intake.is_dear_event = lambda key_id, size: False
+        self.context.intake.has_room = lambda key_id: True
         self.arrivals = SimpleNamespace(connected=lambda: None)
 
     def known(self, digest: str) -> Caller | None:

@@ -72,7 +72,7 @@ async def test_what_is_done_in_turn_is_overtaken_by_nothing_behind_it(tmp_path: 
     async with Service(tmp_path, POLICIES) as service:
         asked: list[str] = []
 
-        def is_dear(key_id: str, size: int) -> bool:
+        def is_dear(key_id: str, size: int, most: int = 0) -> bool:
             asked.append(key_id)
             return len(asked) == 3  # the body, the request as a whole, and the first of them
 
