@@ -3,8 +3,8 @@
 Who opens connection after connection, and keeps a request at work on each, would have everybody else refused:
 health, people who halt agents, hooks of hosts that go ahead then; and one who attacks may be many, with a
 key or an address each. So a new connection is let in until its first request says whose it is. If whoever has
-most has more at work than that one has with it, one of those is ended behind the answer that it waits for, so
-that nobody loses one; else it is refused.
+most has more than twice as many at work as that one has with it, one of those is ended behind the answer that
+it waits for, so that nobody loses one; else it is refused.
 
 Who that is must not be what a client may choose: a valid key or token stands for its key or user, and all
 else - no credential, a wrong one - for the address that it comes from.
@@ -24,6 +24,9 @@ from api.server.endpoint import problem
 
 RESERVED: Final = 32
 """Connections beyond the bound, until those that end behind their answers can be closed."""
+TIMES: Final = 2
+"""As many connections at work as one who gets in must have whoever gives way. Else those of a crowd would
+take turns with one another, and what ends behind its answer would fill what is reserved."""
 READY: Final = "/health/ready"
 """Is answered all the same: agents and hooks in the fail mode `open` let a call through only where that is
 not there, and none may get there by a crowd of its own."""
@@ -75,7 +78,7 @@ def room_for_one_more(
         return Room.BEYOND if _idle_gives_way(others, beyond=True, to=address) else Room.NONE
     if end_a_wait():
         return Room.OF_ANOTHER
-    return Room.BEYOND if _most_at_work(others)[1] > 1 else Room.NONE
+    return Room.BEYOND if _most_at_work(others)[1] > TIMES else Room.NONE
 
 
 def takes_place(holder: str, address: str, others: Sequence[Connection], most: int) -> bool:
@@ -84,7 +87,7 @@ def takes_place(holder: str, address: str, others: Sequence[Connection], most: i
     if len(others) < most or _idle_gives_way(others, beyond=False, to=address):
         return True
     found, count = _most_at_work(others)
-    if count <= 1 + sum(each.holder == holder for each in others):
+    if count <= TIMES * (1 + sum(each.holder == holder for each in others)):
         return False
     next(each for each in others if each.holder == found).end_behind_answer()
     return True

@@ -114,9 +114,10 @@ def test_where_nobody_has_more_than_one_a_new_one_is_refused(service: Served) ->
         assert closed
 
 
-def test_keys_that_have_as_many_as_each_other_take_no_place_of_one_another(service: Served) -> None:
+def test_keys_of_a_crowd_take_no_place_of_one_another(service: Served) -> None:
     keys = [service.key()["key"] for _ in range(12)]
-    with all_at_work(service, in_turns("equal", *keys)):
+    uneven = [*keys, *keys[:6]]
+    with all_at_work(service, in_turns("uneven", *uneven)):
         for key in keys:
             received, closed = exchange(service, runs(of_key(key)))
             refused(received, 503, "unavailable")
