@@ -87,7 +87,7 @@ class BoundedProtocol(HttpToolsProtocol):
     """Of the request that was begun last."""
     _holder: str | None = None
     """Whose that request is, once that was asked for."""
-    _address: str | None = None
+    address = ""
     beyond = False
     """See `Connection`."""
     _deadline: float | None = None
@@ -103,6 +103,7 @@ class BoundedProtocol(HttpToolsProtocol):
         crowded = len(self.connections) >= self.most_connections
         self._unread = UnreadAnswer(transport, self.loop)
         super().connection_made(transport)
+        self.address = network(self.client[0]) if self.client else ""
         self.flow = HeldFlow(transport, lambda: bool(self._held) and not self.pipeline)
         # INVARIANT: writing is paused exactly as long as there are bytes that the client has no room for.
         transport.set_write_buffer_limits(high=0)
@@ -141,13 +142,6 @@ class BoundedProtocol(HttpToolsProtocol):
     def _whose(self) -> str:
         """Who sent the request that was begun last, as far as that is certain."""
         return f"address {self.address}"
-
-    @property
-    def address(self) -> str:
-        """See `Connection`."""
-        if self._address is None:
-            self._address = network(self.client[0]) if self.client else ""
-        return self._address
 
     def end_behind_answer(self) -> None:
         """See `Connection`."""
