@@ -54,9 +54,9 @@ def start(environment: Mapping[str, str]) -> None:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-        from api.telemetry.bounded_session import BoundedSession
+        from api.telemetry.bounded_session import bounded_session
 
-        use(BatchSpanProcessor(OTLPSpanExporter(session=BoundedSession())))
+        use(BatchSpanProcessor(OTLPSpanExporter(session=bounded_session())))
 
 
 def _is_installed(name: str) -> bool:

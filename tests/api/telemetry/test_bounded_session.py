@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from api.telemetry import tracing
-from api.telemetry.bounded_session import MOST_ANSWER_BYTES, BoundedSession
+from api.telemetry.bounded_session import MOST_ANSWER_BYTES, bounded_session
 
 LONGEST = 64 << 20
 
@@ -41,7 +41,7 @@ def receiver(head: bytes, body: bytes, times: int) -> Iterator[tuple[str, list[i
 
 def test_an_answer_without_an_end_is_read_to_a_bound() -> None:
     with receiver(b"200 OK", b"x" * 65536, LONGEST >> 16) as (url, sent):
-        answer = BoundedSession().post(url, data=b"spans", timeout=10)
+        answer = bounded_session().post(url, data=b"spans", timeout=10)
         assert (answer.status_code, len(answer.content)) == (200, MOST_ANSWER_BYTES)
     assert sent[0] < LONGEST >> 16, "most of it was taken by nobody"
 
@@ -50,14 +50,14 @@ def test_a_packed_answer_stays_packed() -> None:
     packed = gzip.compress(gzip.compress(bytes(LONGEST)))
     head = b"400 No\r\nContent-Encoding: gzip, gzip\r\nContent-Length: %d" % len(packed)
     with receiver(head, packed, 1) as (url, _):
-        assert BoundedSession().post(url, data=b"spans", timeout=10).content == packed
+        assert bounded_session().post(url, data=b"spans", timeout=10).content == packed
 
 
 def test_no_secret_goes_where_an_answer_points_to() -> None:
     with receiver(b"200 OK\r\nContent-Length: 0", b"", 0) as (other, asked):
         head = b"307 Elsewhere\r\nContent-Length: 0\r\nLocation: " + other.encode()
         with receiver(head, b"", 0) as (url, _):
-            answer = BoundedSession().post(url, data=b"spans", headers={"api-key": "secret"}, timeout=10)
+            answer = bounded_session().post(url, data=b"spans", headers={"api-key": "secret"}, timeout=10)
         assert answer.status_code == 307 and not asked
 
 
