@@ -162,9 +162,8 @@ class Evaluator:
         caches."""
         spent = self._group.spent
         self._group.begin()
-        if len(events) > 1:
-            # INVARIANT: a small call of a key that has taken nothing lately stands behind no dear one.
-            events = self.in_turn(sorted(events, key=_size))
+        # INVARIANT: a small call of a key that has taken nothing lately stands behind no dear one.
+        events = self.in_turn(sorted(events, key=_size))
         computed = thread_time()
         looked = started = perf_counter()
         for event in events:
@@ -182,6 +181,8 @@ class Evaluator:
 
     def in_turn(self, events: Sequence[Incoming]) -> Sequence[Incoming]:
         """Those of keys that have taken least lately first. INVARIANT: those of one key keep their order."""
+        if len(events) < 2:
+            return events
         lately = self._processor_time.lately
         taken = {key_id: lately(key_id) for key_id in {event.caller.key_id for event in events}}
         if not any(taken.values()):

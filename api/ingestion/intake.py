@@ -21,7 +21,7 @@ from api.database.writer import MOST_WAITING, Writer
 from api.ingestion.evaluation import Evaluator, PutOff
 from api.ingestion.event import Answer, Incoming
 from api.ingestion.quotas import OverQuota, ProcessorTime, Quotas
-from api.ingestion.slices import BatchSlices, Rounds, Slices
+from api.ingestion.slices import BatchSlices, Rounds
 from api.ingestion.turns import LARGE, Turns
 from api.ingestion.validation import Admitted, admitted, event_for_user, event_of
 from api.store import accounts
@@ -67,7 +67,7 @@ class Intake:
         self._room: dict[str, asyncio.Future[None]] = {}
         """Key to what is done when fewer of them wait."""
         self._rounds = Rounds()
-        self._slices: WeakValueDictionary[str, Slices] = WeakValueDictionary()
+        self._slices: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def is_dear(self, key_id: str, size: int) -> bool:
         """Whether what this key sends, with so many bytes, is better looked at beside the event loop."""
@@ -141,7 +141,7 @@ class Intake:
 
     def slices(self, key_id: str) -> BatchSlices:
         """For a batch of this key."""
-        return BatchSlices(self._slices.setdefault(key_id, Slices()), self._rounds)
+        return BatchSlices(self._slices.setdefault(key_id, asyncio.Lock()), self._rounds)
 
     async def make_room(self, key_id: str) -> None:
         """For who hands over many at once: wait while many of this key wait already."""

@@ -43,25 +43,19 @@ class Rounds:
             asyncio.get_running_loop().call_soon(self._next)
 
 
-class Slices:
-    """Of one key."""
-
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()  # which is given to those who wait in the order in which they came
-
-
 class BatchSlices:
-    """Of one batch; `rest` is called at its end, whatever happens."""
+    """Of one batch; `rest` is called at its end, whatever happens. The lock is that of its key, and is given
+    to those who wait in the order in which they came."""
 
-    def __init__(self, of_key: Slices, rounds: Rounds) -> None:
-        self._of_key, self._rounds = of_key, rounds
+    def __init__(self, lock: asyncio.Lock, rounds: Rounds) -> None:
+        self._lock, self._rounds = lock, rounds
         self._goes_on = False
         self._since = 0.0
 
     async def go_on(self) -> None:
         """When it is this batch's turn."""
         if not self._goes_on:
-            await self._of_key.lock.acquire()
+            await self._lock.acquire()
             self._goes_on, self._since = True, perf_counter()
             await self._rounds.turn()
             self._since = perf_counter()
@@ -71,7 +65,7 @@ class BatchSlices:
         if self._goes_on:
             self._goes_on = False
             self._rounds.spent += perf_counter() - self._since
-            self._of_key.lock.release()
+            self._lock.release()
 
     def let_others(self) -> None:
         """Once a slice is over, others go on first."""

@@ -242,12 +242,13 @@ def _give_up(store: LocalStore) -> bool:
     if not missing:
         return False
     path = key_file(store.settings)
-    if not path.exists() or installation_key(store.settings).public.text != body.signer_after:
+    key = installation_key(store.settings) if path.exists() else None
+    if key is None or key.public.text != body.signer_after:
         raise CommandError(f"`{path}` is not the key that signs this record; run this where that key is")
     for each in store.read(accounts.list_organisations):
         details = {"checkpoints": missing}
         store.write(partial(_said, organisation_id=each["organisationId"], details=details))
-    store.write(partial(checkpoints.give_up, missing=missing, key=installation_key(store.settings)))
+    store.write(partial(checkpoints.give_up, missing=missing, key=key))
     for first, until in missing:
         which = f"checkpoint {first}" if first == until else f"checkpoints {first} to {until}"
         print(f"given up: {which}, and the records that only they signed")

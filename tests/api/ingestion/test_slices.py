@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from api.ingestion import slices
-from api.ingestion.slices import SLICE, BatchSlices, Rounds, Slices
+from api.ingestion.slices import SLICE, BatchSlices, Rounds
 
 KEYS, BATCHES, EVENTS = 30, 2, 20
 OF_AN_EVENT = SLICE / 4
@@ -30,7 +30,7 @@ async def test_of_all_keys_there_is_one_slice_in_a_round_of_the_loop(clock: list
         if len(done) < KEYS * BATCHES:
             loop.call_soon(look)
 
-    async def batch(key: int, of_key: Slices) -> None:
+    async def batch(key: int, of_key: asyncio.Lock) -> None:
         of_batch = BatchSlices(of_key, rounds)
         for _ in range(EVENTS):
             await of_batch.go_on()
@@ -39,7 +39,7 @@ async def test_of_all_keys_there_is_one_slice_in_a_round_of_the_loop(clock: list
         of_batch.rest()
         done.append(key)
 
-    keys = [Slices() for _ in range(KEYS)]
+    keys = [asyncio.Lock() for _ in range(KEYS)]
     loop.call_soon(look)
     await asyncio.gather(*(batch(number, key) for number, key in enumerate(keys) for _ in range(BATCHES)))
     longest = max(after - before for before, after in pairwise(seen))
@@ -50,11 +50,11 @@ async def test_of_all_keys_there_is_one_slice_in_a_round_of_the_loop(clock: list
 async def test_a_batch_that_is_cancelled_in_its_turn_holds_up_nobody(clock: list[float]) -> None:
     rounds = Rounds()
     rounds.spent = 2 * SLICE
-    waiting = [BatchSlices(Slices(), rounds) for _ in range(3)]
+    waiting = [BatchSlices(asyncio.Lock(), rounds) for _ in range(3)]
     tasks = [asyncio.create_task(each.go_on()) for each in waiting]
     await asyncio.sleep(0)
     tasks[0].cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     for each in waiting:
         each.rest()
-    await asyncio.wait_for(BatchSlices(Slices(), rounds).go_on(), 1)
+    await asyncio.wait_for(BatchSlices(asyncio.Lock(), rounds).go_on(), 1)
