@@ -198,15 +198,23 @@ def ordinary(context: Any) -> Any:
 
 class Connection:
     """One connection to the service, without a socket; `app` is what answers what the fast path does not,
-    which without a `state` is everything."""
+    which without a `state` is everything. It may be one of several of a `server`."""
 
-    def __init__(self, service: Any, keep_alive: int = 5, *, app: Any = None, state: Any = None) -> None:
+    def __init__(
+        self,
+        service: Any,
+        keep_alive: int = 5,
+        *,
+        app: Any = None,
+        state: Any = None,
+        server: ServerState | None = None,
+    ) -> None:
         app = ordinary(service.context) if app is None else app
         state = {STATE: service.context} if state is None else state
         config = Config(app, http=EventProtocol, lifespan="off", access_log=False, interface="asgi3")
         config.timeout_keep_alive = keep_alive
         self.service = service
-        self.state = ServerState()
+        self.state = server or ServerState()
         self.wire: Any = Wire()
         self.protocol: Any = EventProtocol(config, self.state, state, asyncio.get_running_loop())
         self.protocol.connection_made(self.wire)

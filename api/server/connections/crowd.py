@@ -4,7 +4,7 @@ Who opens connection after connection, and keeps a request at work on each, woul
 health, people who halt agents, hooks of hosts that go ahead then; and one who attacks may be many, with a
 key or an address each. So a new connection is let in until its first request says whose it is. If whoever has
 most has more than twice as many at work as that one has with it, one of those is ended behind the answer that
-it waits for, so that nobody loses one; else it is refused.
+it waits for, so that nobody loses one as long as there is room beside them; else it is refused.
 
 Who that is must not be what a client may choose: a valid key or token stands for its key or user, and all
 else - no credential, a wrong one - for the address that it comes from.
@@ -13,9 +13,9 @@ else - no credential, a wrong one - for the address that it comes from.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from enum import Enum, auto
+from collections.abc import Callable, Collection, Iterable
 from secrets import token_hex
+from time import monotonic
 from typing import Any, Final, Protocol
 
 from api import metrics
@@ -23,10 +23,13 @@ from api.http.problems import ApiError
 from api.server.endpoint import problem
 
 RESERVED: Final = 32
-"""Connections beyond the bound, until those that end behind their answers can be closed."""
+"""Connections beyond the bound: some that end behind their answers, and new ones that nobody knows yet. They
+are twice as many as come in a round of the event loop: each is heard before it gives way to others."""
 TIMES: Final = 2
 """As many connections at work as one who gets in must have whoever gives way. Else those of a crowd would
 take turns with one another, and what ends behind its answer would fill what is reserved."""
+KEPT: Final = 10
+"""Times as long as a look at all connections took."""
 READY: Final = "/health/ready"
 """Is answered all the same: agents and hooks in the fail mode `open` let a call through only where that is
 not there, and none may get there by a crowd of its own."""
@@ -38,6 +41,12 @@ class Connection(Protocol):
 
     beyond: bool
     """It was let in beyond the bound, until its first request says whose it is."""
+    ends: bool
+    """It takes no more requests, and is closed behind the answer that it waits for."""
+
+    @property
+    def is_gone(self) -> bool:
+        """It takes no room from the next round of the event loop on."""
 
     @property
     def address(self) -> str:
@@ -45,7 +54,7 @@ class Connection(Protocol):
 
     @property
     def holder(self) -> str | None:
-        """Whose request is at work on it; None while there is none."""
+        """Whose request is at work on it, or was begun last where it ends; None while there is none."""
 
     @property
     def due(self) -> float | None:
@@ -55,64 +64,126 @@ class Connection(Protocol):
         """It is closed."""
 
     def end_behind_answer(self) -> None:
-        """It takes no more requests, and is closed once the one at work is answered."""
+        """It `ends`."""
 
 
-class Room(Enum):
-    """Of a connection that comes when there are as many as there may be."""
+class _View:
+    """How those that have a place stood when all were looked at last, and what was decided since."""
 
-    OF_ANOTHER = auto()
-    BEYOND = auto()
-    NONE = auto()
+    def __init__(self, connections: Iterable[Connection]) -> None:
+        self.addresses: Counter[str] = Counter()
+        self.at_work: dict[str | None, list[Connection]] = {}
+        """By holder."""
+        self._refused: set[str] = set()
+        """Holders that have enough of them."""
+        idle = []
+        for each in connections:
+            self.addresses[each.address] += 1
+            if not (each.beyond or each.ends):
+                if each.due is None:
+                    self.at_work.setdefault(each.holder, []).append(each)
+                else:
+                    idle.append(each)
+        self.idle = self.in_order(idle)
+
+    def in_order(self, idle: Iterable[Connection]) -> list[Connection]:
+        """The last one goes first: of the address that has most, whoever has been waited for the longest."""
+        return sorted(idle, key=lambda each: (self.addresses[each.address], -(each.due or 0.0)))
+
+    def next_idle(self, idle: list[Connection], to: str) -> Connection | None:
+        """Which of these goes; None: there is none of an address that has as many as the one `to` which it
+        gives way. Else those who open one after the other would have each new one closed by the next, before
+        its first request is read."""
+        while idle and idle[-1].due is None:
+            idle.pop()
+        if not idle or self.addresses[idle[-1].address] < self.addresses[to]:
+            return None
+        return idle.pop()
+
+    def next_at_work(self, holder: str) -> Connection | None:
+        """Which ends: one of whoever has most of them, if that is far more than this holder has."""
+        if holder in self._refused:
+            return None
+        own = sum(each.holder == holder and not each.ends for each in self.at_work.get(holder, ()))
+        while self.at_work:
+            found, most = max(self.at_work.items(), key=lambda each: len(each[1]))
+            if len(most) <= TIMES * (1 + own):
+                break
+            each = most.pop()
+            if each.holder == found and not each.ends:
+                return each
+        self._refused.add(holder)
+        return None
 
 
-def room_for_one_more(
-    address: str, others: Sequence[Connection], most: int, end_a_wait: Callable[[], bool]
-) -> Room:
-    """One that is waited for gives way to the new one of this address. If all are at work, one that only
-    waits for news is answered; else whoever has most of them may have to give way, or there is no place."""
-    # Those beyond the bound give way to each other last: of many that come at once all are heard.
-    if _idle_gives_way(others, beyond=False, to=address):
-        return Room.OF_ANOTHER
-    if len(others) >= most + RESERVED:
-        return Room.BEYOND if _idle_gives_way(others, beyond=True, to=address) else Room.NONE
-    if end_a_wait():
-        return Room.OF_ANOTHER
-    return Room.BEYOND if _most_at_work(others)[1] > TIMES else Room.NONE
+class Crowd:
+    """The connections of one server, while there are as many as there may be.
 
+    To look at a thousand of them takes a millisecond, and whoever is refused comes again at once. So they are
+    looked at for all who come in a while, which is some times as long as the look took."""
 
-def takes_place(holder: str, address: str, others: Sequence[Connection], most: int) -> bool:
-    """Whether a connection beyond those that there may be stays, by whose its first request is: then one of
-    whoever has most of the others ends."""
-    if len(others) < most or _idle_gives_way(others, beyond=False, to=address):
+    def __init__(self, connections: Collection[Connection], most: int) -> None:
+        self._connections, self._most = connections, most
+        self._seen = _View(())
+        self._until = 0.0
+        # Of the connections:
+        self._new: list[Connection] = []
+        self._ending: list[Connection] = []
+        self._closed: list[Connection] = []
+
+    def gets_in(self, new: Connection) -> bool:
+        """Whether a new connection, which is one of them, may stay until its first request says whose it is.
+        If what is reserved is taken, one that ends behind its answer waits no longer, of whoever has most of
+        these; or one goes that has sent nothing yet: of many that come at once all are heard."""
+        self._count()
+        if len(self._connections) - len(self._closed) > self._most + RESERVED:
+            holders = Counter(each.holder for each in self._ending)
+            goes = max(self._ending, key=lambda each: holders[each.holder], default=None)
+            if goes is None:
+                view = self._view()
+                goes = view.next_idle(view.in_order(self._new), new.address)
+            if goes is None:
+                return False
+            self._close(goes)
+        self._new.append(new)
         return True
-    found, count = _most_at_work(others)
-    if count <= TIMES * (1 + sum(each.holder == holder for each in others)):
-        return False
-    next(each for each in others if each.holder == found).end_behind_answer()
-    return True
 
+    def takes_place(self, new: Connection, holder: str, end_a_wait: Callable[[], bool]) -> bool:
+        """Whether a connection that was let in beyond the bound gets a place, by whose its first request is.
+        One that is waited for gives way to it. If all are at work, one that only waits for news is answered;
+        else one of whoever has most of them ends. Where it gets none, it `ends`."""
+        self._count()
+        placed = len(self._connections) - len(self._new) - len(self._closed)
+        view = self._view()
+        if placed >= self._most:
+            if (idle := view.next_idle(view.idle, new.address)) is not None:
+                self._close(idle)
+            # Whoever waited may ask again on the same connection: for some time there is one more.
+            elif placed >= self._most + RESERVED // 2 or not end_a_wait():
+                if (ends := view.next_at_work(holder)) is None:
+                    self._ending.append(new)
+                    return False
+                ends.end_behind_answer()
+                self._ending.append(ends)
+        view.at_work.setdefault(holder, []).append(new)
+        return True
 
-def _idle_gives_way(connections: Sequence[Connection], *, beyond: bool, to: str) -> bool:
-    """Close the one that has been waited for the longest, of the address that has most; False: there is none
-    of an address that has as many as the one `to` which it gives way. Else those who open one after the other
-    would have each new one closed by the next, before its first request is read."""
-    idle = [each for each in connections if each.due is not None and each.beyond is beyond]
-    if not idle:
-        return False
-    counts = Counter(each.address for each in connections)
-    found = min(idle, key=lambda each: (-counts[each.address], each.due))
-    if counts[found.address] < counts[to]:
-        return False
-    found.make_way()
-    return True
+    def _count(self) -> None:
+        """What became of those that are told apart from the others."""
+        self._closed = [each for each in self._closed if each in self._connections]
+        self._new = [each for each in self._new if each.beyond and not each.is_gone]
+        self._ending = [each for each in self._ending if not each.is_gone]
 
+    def _close(self, each: Connection) -> None:
+        each.make_way()
+        self._closed.append(each)
 
-def _most_at_work(connections: Sequence[Connection]) -> tuple[str | None, int]:
-    """Who has most of the connections at work, and how many."""
-    counts = Counter(each.holder for each in connections)
-    del counts[None]
-    return counts.most_common(1)[0] if counts else (None, 0)
+    def _view(self) -> _View:
+        begun = monotonic()
+        if begun >= self._until:
+            self._seen = _View(each for each in self._connections if not each.is_gone)
+            self._until = monotonic() + KEPT * (monotonic() - begun)
+        return self._seen
 
 
 def without_place(scope: Any, app: Any) -> Any:

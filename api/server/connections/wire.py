@@ -15,18 +15,17 @@ from __future__ import annotations
 
 import sys
 from secrets import token_hex
-from typing import Any, ClassVar, Final
-from weakref import WeakKeyDictionary
+from typing import Any, Final
 
 import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
-from uvicorn.server import ServerState
 
 from api import metrics
 from api.http.problems import ApiError
 from api.server.connections.after_upgrade import parser_behind
-from api.server.connections.beginnings import Beginnings, NextRequests, credential_of
-from api.server.connections.crowd import FULL, Room, room_for_one_more, takes_place, without_place
+from api.server.connections.beginnings import credential_of
+from api.server.connections.crowd import FULL, without_place
+from api.server.connections.shared import Shared
 from api.server.connections.small_chunks import TOGETHER, HeldFlow, is_full
 from api.server.connections.unread_answer import UnreadAnswer
 from api.server.connections.unsent_body import last_of_its_connection
@@ -63,10 +62,6 @@ def last_words(error: ApiError) -> bytes:
 class BoundedProtocol(HttpToolsProtocol):
     """One connection; see the module."""
 
-    _lines: ClassVar[WeakKeyDictionary[ServerState, NextRequests]] = WeakKeyDictionary()
-    _readings: ClassVar[WeakKeyDictionary[ServerState, NextRequests]] = WeakKeyDictionary()
-    _beginnings: ClassVar[WeakKeyDictionary[ServerState, Beginnings]] = WeakKeyDictionary()
-
     request_seconds: float = 60
     """For a request to arrive, from its first byte to the last of its body; for a client to read anything."""
     most_connections = 1_000
@@ -88,38 +83,32 @@ class BoundedProtocol(HttpToolsProtocol):
     _holder: str | None = None
     """Whose that request is, once that was asked for."""
     address = ""
-    beyond = False
-    """See `Connection`."""
+    beyond = ends = False
+    """See `Connection`. What the client still sends to one that ends is of no interest."""
     _deadline: float | None = None
     """When the client must have sent what is waited for; None while it waits for us."""
-    _over = False
-    """What the client still sends is of no interest."""
     _chunks = 0
     """Of a body that were read since it was the connection's turn."""
     _ends_behind_body = False
     """The answer has said that it is the last one."""
 
     def connection_made(self, transport: Any) -> None:
-        crowded = len(self.connections) >= self.most_connections
+        self.beyond = len(self.connections) >= self.most_connections
         self._unread = UnreadAnswer(transport, self.loop)
         super().connection_made(transport)
+        self._shared = Shared.of(self.server_state, self.loop, self.most_connections)
         self.address = network(self.client[0]) if self.client else ""
         self.flow = HeldFlow(transport, lambda: bool(self._held) and not self.pipeline)
         # INVARIANT: writing is paused exactly as long as there are bytes that the client has no room for.
         transport.set_write_buffer_limits(high=0)
         self._wait_for_client(self.request_seconds)
-        if crowded:
-            room = room_for_one_more(self.address, self._others(), self.most_connections, self._end_a_wait)
-            self.beyond = room is Room.BEYOND
-            if room is Room.NONE:
-                self._cut_off(ApiError("unavailable", FULL))
+        if self.beyond and not self._shared.crowd.gets_in(self):
+            self._cut_off(ApiError("unavailable", FULL))
 
-    def _takes_place(self, holder: str) -> bool:
-        """Whether it stays, now that it is known whose it is."""
-        return takes_place(holder, self.address, self._others(), self.most_connections)
-
-    def _others(self) -> list[Any]:
-        return [other for other in self.connections if other is not self]
+    @property
+    def is_gone(self) -> bool:
+        """See `Connection`."""
+        return self.transport.is_closing() and self._unread.due is None
 
     def _end_a_wait(self) -> bool:
         """Have a request that waits for news answered; False when there is none."""
@@ -133,7 +122,7 @@ class BoundedProtocol(HttpToolsProtocol):
     @property
     def holder(self) -> str | None:
         """See `Connection`."""
-        if self._over or self.transport.is_closing() or self.due is not None:
+        if self.transport.is_closing() or self.due is not None:
             return None
         if self._holder is None:
             self._holder = self._whose()
@@ -146,13 +135,15 @@ class BoundedProtocol(HttpToolsProtocol):
     def end_behind_answer(self) -> None:
         """See `Connection`."""
         cycle = self._running or self.cycle
-        cycle.keep_alive, self._over = False, True
+        cycle.keep_alive, self.ends = False, True
         if cycle.response_complete:  # and the next one was not begun
             self.transport.close()
 
     def make_way(self) -> None:
         """See `Connection`."""
-        unread = self._unread.due is not None
+        unread, request = self._unread.due is not None, self._running or self.cycle
+        if self.ends and not request.response_started:
+            self.transport.write(last_words(ApiError("unavailable", FULL)))
         self._deadline = None  # nobody else takes its place as well
         self._unread.ends()
         if unread:
@@ -178,12 +169,12 @@ class BoundedProtocol(HttpToolsProtocol):
         """In pieces, until a request waits for its turn, or small chunks do."""
         start = self._chunks = 0
         while start < len(data):
-            if self._over or self.transport.is_closing():
+            if self.ends or self.transport.is_closing():
                 return
             if self.pipeline or self._chunks > TOGETHER:
                 self._hold(data[start:])
                 if not self.pipeline:
-                    self._line(self._readings).join(self._read_on)
+                    self._shared.more_data.join(self._read_on)
                 return
             end = start + PIECE
             first = data.find(HEAD_END, start, end)
@@ -279,19 +270,17 @@ class BoundedProtocol(HttpToolsProtocol):
         self._running = cycle
         self._credential = credential_of(cycle.scope["headers"])
         holder = self._holder = self._whose()
-        beginnings = self._beginnings.get(self.server_state)
-        if beginnings is None:
-            beginnings = self._beginnings[self.server_state] = Beginnings(self.loop)
         start = super()._start_asgi_task
         if cycle.waiting_for_100_continue:
             app = last_of_its_connection(cycle, app, self._end_behind_body)
         if self.beyond:
+            self.ends = not self._shared.crowd.takes_place(self, holder, self._end_a_wait)
             self.beyond = False
-            if not self._takes_place(holder):
+            if self.ends:
                 cycle.keep_alive = False
                 start(cycle, without_place(cycle.scope, app))  # in no queue, which keeps others out
                 return
-        beginnings.add(holder, self, lambda: start(cycle, app))
+        self._shared.beginnings.add(holder, self, lambda: start(cycle, app))
 
     def _end_behind_body(self) -> None:
         self._ends_behind_body = True
@@ -307,7 +296,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         self._running = None
         if self.pipeline:
-            self._line(self._lines).join(self.begin_next)
+            self._shared.next_requests.join(self.begin_next)
             return
         self.server_state.total_requests += 1
         self.cycle.body = bytearray()  # nobody reads any more what came of it
@@ -315,11 +304,6 @@ class BoundedProtocol(HttpToolsProtocol):
             self.flow.resume_reading()
         if self._between:
             self._wait_for_client(self.timeout_keep_alive)
-
-    def _line(self, lines: WeakKeyDictionary[ServerState, NextRequests]) -> NextRequests:
-        if (line := lines.get(self.server_state)) is None:
-            line = lines[self.server_state] = NextRequests(self.loop)
-        return line
 
     def begin_next(self) -> None:
         """The request behind the one that was answered last."""
@@ -359,7 +343,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._running is not None:
             self._running.disconnected = True
             self._running.message_event.set()
-            self._beginnings[self.server_state].leave(self._holder or "", self)
+            self._shared.beginnings.leave(self._holder or "", self)
         self._unread.ends()
         if self.timeout_keep_alive_task is not None:
             self.timeout_keep_alive_task.cancel()
@@ -382,7 +366,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _cut_off(self, error: ApiError) -> None:
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete and not cycle.more_body:
-            cycle.keep_alive, self._over = False, True  # the request before is answered first
+            cycle.keep_alive, self.ends = False, True  # the request before is answered first
             self._deadline = None
             return
         # While an earlier request of the connection waits for its answer, ours would be taken for it.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import select
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +17,7 @@ from tests.api.hostile.test_connections import connected, event, rest_of
 from tests.api.hostile.test_wire import HOST, exchange, refused
 from tests.harness.event_connection import Connection, Service
 from tests.harness.running_service import Served
+from tests.harness.waiting import until
 
 MOST = 3 * RESERVED
 
@@ -39,21 +40,23 @@ def all_at_work(
         try:
             job.start()
             assert held.wait(60)
+            until(lambda: not connections_of(service))  # those of the test before
             wires = [opened.enter_context(connected(service)) for _ in range(MOST)]
             for number, wire in enumerate(wires):
                 wire.sendall(sent(number))
-            deadline = time.monotonic() + 60
-            while at_work(service) < MOST and time.monotonic() < deadline:
-                time.sleep(0.02)
+            until(lambda: at_work(service) == MOST)
             yield wires, gate.set
         finally:
             gate.set()
             job.join()
 
 
+def connections_of(service: Served) -> list[Any]:
+    return list(service._server.server_state.connections)
+
+
 def at_work(service: Served) -> int:
-    connections = list(service._server.server_state.connections)
-    return sum(connection.holder is not None for connection in connections)  # type: ignore[union-attr]
+    return sum(connection.holder is not None for connection in connections_of(service))
 
 
 def in_turns(name: str, *keys: str) -> Callable[[int], bytes]:
@@ -93,6 +96,22 @@ def test_who_gives_way_gets_the_answer_that_it_waits_for(service: Served) -> Non
         received = [wire.recv(65_536) for wire in wires]
         assert all(answer.startswith(b"HTTP/1.1 200") for answer in received)
         assert sum(b"connection: close" in answer.lower() for answer in received) == 3
+
+
+def test_who_has_given_way_waits_for_its_answer_as_long_as_there_is_room_beside_it(service: Served) -> None:
+    greedy, others, more = service.key()["key"], [service.key()["key"] for _ in range(4)], 4
+    with all_at_work(service, in_turns("beside", greedy)) as (wires, go_on), contextlib.ExitStack() as opened:
+        for number in range(RESERVED + more):
+            wires.append(opened.enter_context(connected(service)))
+            wires[-1].sendall(in_turns("more", *others)(number))
+        until(lambda: at_work(service) == MOST + RESERVED)
+        until(lambda: len(select.select(wires, [], [], 0)[0]) == more)
+        early = select.select(wires, [], [], 0)[0]
+        for wire in early:
+            refused(rest_of(wire), 503, "unavailable")
+        go_on()
+        for wire in set(wires) - set(early):
+            assert wire.recv(65_536).startswith(b"HTTP/1.1 200")
 
 
 @pytest.mark.parametrize("count", [3, 12, 24])

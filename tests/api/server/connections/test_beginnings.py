@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any
 
 import pytest
+from uvicorn.server import ServerState
 
 from api.cli.commands.serve import TAKEN_TOGETHER, _handles
 from api.server.connections.beginnings import AT_ONCE, OF_ALL, Beginnings, credential_of
-from api.server.connections.wire import BoundedProtocol
 from tests.harness.event_connection import Connection, Service
 
 
@@ -56,13 +56,13 @@ async def test_a_request_whose_connection_is_lost_before_its_turn_waits_no_more(
         begun.append(scope["path"])
 
     service = Service()
-    connections = [Connection(service, app=app) for _ in range(AT_ONCE + 3)]
+    server = ServerState()
+    connections = [Connection(service, app=app, server=server) for _ in range(AT_ONCE + 3)]
     for number, connection in enumerate(connections):
-        connection.protocol.server_state = connections[0].state
         connection.protocol.data_received(b"GET /%d HTTP/1.1\r\nx-api-key: k\r\n\r\n" % number)
     for number in (0, AT_ONCE):
         connections[number].protocol.connection_lost(ConnectionResetError())
-    waiting = BoundedProtocol._beginnings[connections[0].state]._queues[connections[0].protocol.holder or ""]
+    waiting = connections[0].protocol._shared.beginnings._queues[connections[0].protocol.holder or ""]
     assert list(waiting) == [each.protocol for each in connections[AT_ONCE + 1 :]]
     await connections[1].rest()
     assert begun == [f"/{each}" for each in range(AT_ONCE + 3) if each != AT_ONCE]
@@ -77,12 +77,12 @@ async def test_without_a_valid_credential_it_is_the_address_that_asks(sent: byte
         begun.append(scope["path"])
 
     service = Service()
-    connections = [Connection(service, app=app) for _ in range(3 * AT_ONCE)]
+    server = ServerState()
+    connections = [Connection(service, app=app, server=server) for _ in range(3 * AT_ONCE)]
     for number, connection in enumerate(connections):
-        connection.protocol.server_state = connections[0].state
         line = sent % number if sent else sent
         connection.protocol.data_received(b"GET /%d HTTP/1.1\r\n%b\r\n" % (number, line))
-    (waiting,) = BoundedProtocol._beginnings[connections[0].state]._queues.values()
+    (waiting,) = connections[0].protocol._shared.beginnings._queues.values()
     assert len(waiting) == 2 * AT_ONCE
     await connections[-1].rest()
     assert begun == [f"/{number}" for number in range(3 * AT_ONCE)]

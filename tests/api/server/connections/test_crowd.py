@@ -1,4 +1,4 @@
-"""Whose connection gives way to a new one, by the addresses that they come from."""
+"""Whose connection gives way to a new one, by the addresses that they come from and by who holds them."""
 
 from __future__ import annotations
 
@@ -6,48 +6,109 @@ from dataclasses import dataclass
 
 import pytest
 
-from api.server.connections.crowd import RESERVED, Room, room_for_one_more
+from api.server.connections import crowd
+from api.server.connections.crowd import RESERVED, Crowd
 
 MOST = 100
 
 
-@dataclass
+@dataclass(eq=False)
 class Waited:
-    """A connection of a crowd: at work, or waited for since some time."""
+    """A connection: at work, or waited for since some time."""
 
     address: str
     due: float | None = None
     beyond: bool = False
-    closed: bool = False
+    ends: bool = False
+    is_gone: bool = False
 
     @property
     def holder(self) -> str | None:
-        return f"address {self.address}" if self.due is None and not self.closed else None
+        return f"address {self.address}" if self.due is None and not self.is_gone else None
 
     def make_way(self) -> None:
-        self.due, self.closed = None, True
+        self.due, self.is_gone = None, True
 
     def end_behind_answer(self) -> None:
-        raise AssertionError("nobody has sent anything")
+        self.ends = True
 
 
-def room(address: str, others: list[Waited]) -> Room:
-    return room_for_one_more(address, others, MOST, lambda: False)
+class House:
+    """Connections of a server, to which others come."""
+
+    def __init__(self, connections: list[Waited]) -> None:
+        self.connections = set(connections)
+        self.crowd = Crowd(self.connections, MOST)
+
+    def comes(self, address: str, due: float = 1e9) -> Waited | None:
+        """A new one that gets in."""
+        new = Waited(address, due=due, beyond=True)
+        self.connections.add(new)
+        if self.crowd.gets_in(new):
+            return new
+        self.connections.remove(new)
+        return None
+
+    def asks(self, new: Waited) -> bool:
+        """Whether it has a place once its first request is known."""
+        new.due = None
+        new.ends = not self.crowd.takes_place(new, f"address {new.address}", lambda: False)
+        new.beyond = False
+        return not new.ends
+
+    def next_round(self) -> None:
+        for each in [each for each in self.connections if each.is_gone]:
+            self.connections.remove(each)
 
 
-@pytest.mark.parametrize("beyond", [False, True])
-def test_who_came_just_now_gives_way_to_no_crowd(beyond: bool) -> None:
-    crowd = [Waited(f"crowd-{number % 14}") for number in range(MOST + (RESERVED if beyond else 0) - 1)]
-    new = Waited("another", due=1.0, beyond=beyond)
-    for number in range(14):
-        assert room(f"crowd-{number}", [*crowd, new]) is (Room.NONE if beyond else Room.BEYOND)
-    assert not new.closed
-    assert room("another", [*crowd, new]) is (Room.BEYOND if beyond else Room.OF_ANOTHER)
-    assert new.closed
+def test_who_came_just_now_gives_way_to_no_crowd() -> None:
+    house = House([Waited(f"crowd-{number % 14}") for number in range(MOST + RESERVED - 1)])
+    new = house.comes("another", due=1.0)
+    assert new is not None
+    assert not any(house.comes(f"crowd-{number}") for number in range(14))
+    assert not new.is_gone
+    assert house.comes("another") and new.is_gone
 
 
 def test_the_address_that_has_most_gives_way_first() -> None:
-    crowd = [Waited(f"crowd-{number % 3}", due=float(number)) for number in range(MOST)]
+    many = [Waited(f"crowd-{number % 3}", due=float(number)) for number in range(MOST)]
     older = Waited("another", due=-1.0)
-    assert room("third", [older, *crowd]) is Room.OF_ANOTHER
-    assert [each.closed for each in (older, crowd[0])] == [False, True]
+    house = House([older, *many])
+    new = house.comes("third")
+    assert new is not None and house.asks(new)
+    assert [each.is_gone for each in (older, many[0])] == [False, True]
+
+
+def test_of_many_that_come_at_once_each_is_heard_before_it_gives_way() -> None:
+    house = House([Waited("crowd") for _ in range(MOST)])
+    came = [house.comes("crowd", due=float(number)) for number in range(3 * RESERVED)]
+    assert [each is not None and not each.is_gone for each in came] == [
+        number >= 2 * RESERVED for number in range(3 * RESERVED)
+    ]
+
+
+def test_who_ends_behind_an_answer_that_does_not_come_keeps_nobody_out() -> None:
+    many = [Waited(f"crowd-{number % 4}") for number in range(MOST)]
+    house = House(many)
+    for number in range(2 * RESERVED):
+        new = house.comes(f"other-{number}")
+        assert new is not None and house.asks(new)
+        house.next_round()
+        assert len(house.connections) <= MOST + RESERVED + 1
+        assert sum(not each.ends for each in house.connections) <= MOST
+        if number < RESERVED:
+            assert not any(each.is_gone for each in many)
+
+
+@pytest.mark.parametrize("count", [1, 50])
+def test_all_are_looked_at_once_for_those_who_come_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    monkeypatch.setattr(crowd, "KEPT", 1e9)
+    house = House([Waited("crowd") for _ in range(MOST)])
+    view, looks = crowd._View, []
+    monkeypatch.setattr(crowd, "_View", lambda connections: looks.append(1) or view(connections))
+    for number in range(count):
+        new = house.comes(f"other-{number}")
+        assert new is not None and house.asks(new)
+    assert len(looks) == 1

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from uvicorn.server import ServerState
 
 from api.server.connections.beginnings import BEGUN_TOGETHER
 from api.server.connections.wire import HEAD_END, OF_A_BODY, PIECE
@@ -57,9 +58,9 @@ async def test_few_of_many_are_read_and_all_are_answered_in_order(pieces: int) -
 async def test_a_few_of_all_connections_are_begun_at_a_time() -> None:
     """So that whoever sends one request after the other is answered between those that were sent ahead."""
     service = Service()
-    connections = [Connection(service) for _ in range(40)]
+    server = ServerState()
+    connections = [Connection(service, server=server) for _ in range(40)]
     for connection in connections:
-        connection.protocol.server_state = connections[0].state
         connection.protocol.data_received(asked(range(10)))
     begun, ahead = [0], 9 * len(connections)
     while begun[-1] < 10 * len(connections):
