@@ -209,36 +209,38 @@ def given_up(each: Checkpoint, key: PublicKey) -> tuple[Gap, ...]:
     return body.givenUp if body is not None and holds else ()
 
 
-def gaps(store: Database, key: PublicKey) -> tuple[Gap, ...]:
-    """What is missing in the row, and this key has not given up."""
-    found: list[Gap] = []
+def _gaps(store: Database) -> tuple[list[Gap], set[Gap]]:
+    """What is missing in the row, and what the key that signs now has given up."""
+    missing: list[Gap] = []
     known: set[Gap] = set()
+    if (key := signer(store)) is None:
+        return missing, known
     expected = 1
     for each in after(store, 0):
         if each.number > expected:
-            found.append((expected, each.number - 1))
+            missing.append((expected, each.number - 1))
         known.update(given_up(each, key))
         expected = each.number + 1
-    return tuple(gap for gap in found if gap not in known)
+    return missing, known
+
+
+def gaps(store: Database) -> tuple[Gap, ...]:
+    """What is missing in the row, and the key that signs now has not given up."""
+    missing, known = _gaps(store)
+    return tuple(gap for gap in missing if gap not in known)
 
 
 def known_gaps(store: Database) -> tuple[Gap, ...]:
-    """What the key that signs now has given up. A new key has to say it anew."""
-    last = newest(store)
-    body = last.read() if last is not None else None
-    if body is None:
-        return ()
-    key = PublicKey(body.signer_after)
-    return tuple(sorted({gap for each in after(store, 0) for gap in given_up(each, key)}))
+    """What the key that signs now has given up. A new key says it anew."""
+    return tuple(sorted(_gaps(store)[1]))
 
 
 def give_up(transaction: Transaction, missing: tuple[Gap, ...], key: InstallationKey) -> None:
     """A job: a checkpoint that gives up what is missing before it. Raises KeyDiffers."""
     store = transaction.store
-    last = newest(store)
-    body = last.read() if last is not None else None
-    if last is None or body is None or body.signer_after != key.public.text:
-        raise KeyDiffers(None if body is None else PublicKey(body.signer_after))
+    last, signs = newest(store), signer(store)
+    if last is None or signs != key.public:
+        raise KeyDiffers(signs)
     said = Body(
         at=transaction.at,
         chains=by_chain(tips(store)),
@@ -274,6 +276,13 @@ def _stored(number: int, body: Any, signature: Any) -> Checkpoint:
 def newest(store: Database) -> Checkpoint | None:
     rows = store.rows(_LAST)
     return _stored(*rows[0]) if rows else None
+
+
+def signer(store: Database) -> PublicKey | None:
+    """The key that signs what follows the newest checkpoint; None: there is none that can be read."""
+    last = newest(store)
+    body = last.read() if last is not None else None
+    return None if body is None else PublicKey(body.signer_after)
 
 
 def after(store: Database, number: int) -> Iterator[Checkpoint]:

@@ -87,12 +87,9 @@ def begin(settings: Settings, write: Write, actor: str, lost: bool) -> tuple[str
 
 def finish(settings: Settings, store: Database) -> None:
     """What a change of the key left undone that died, or is about to do. Raises SettingsError, OSError."""
-    last = checkpoints.newest(store)
-    body = last.read() if last is not None else None
-    if body is not None:
-        follows = PublicKey(body.signer_after)
-        if _aside(key_file(settings), follows).exists():
-            _put_in_place(settings, follows)
+    follows = checkpoints.signer(store)
+    if follows is not None and _aside(key_file(settings), follows).exists():
+        _put_in_place(settings, follows)
 
 
 def _finish(transaction: Transaction, settings: Settings) -> None:
@@ -133,7 +130,7 @@ def _hand_over(
     actor: str,
 ) -> PublicKey:
     """A job: the checkpoint that says which key follows, signed with the old one where it is here, and the
-    first of the new key, which vouches for those before it."""
+    first of the new key, which vouches for those before it and gives up what that had given up."""
     store = transaction.store
     last = checkpoints.newest(store)
     if last is None:
@@ -151,7 +148,7 @@ def _hand_over(
             "another node, or, if it is lost for ever, say --lost"
         )
     signer = old if old is not None and signs else new
-    before = follows
+    before, known = follows, checkpoints.known_gaps(store)
     handed_over = checkpoints.put(
         store,
         Body(
@@ -166,7 +163,14 @@ def _hand_over(
         signer,
     )
     number, previous = handed_over.number + 1, handed_over.digest
-    first = Body(at=transaction.at, chains={}, number=number, previous=previous, publicKey=new.public.text)
+    first = Body(
+        at=transaction.at,
+        chains={},
+        givenUp=known,
+        number=number,
+        previous=previous,
+        publicKey=new.public.text,
+    )
     checkpoints.put(store, first, new)
     details = {"keyId": new.public.key_id, "previousKeyId": before.key_id, "signedByPrevious": signs}
     transaction.audit("default", "audit.rekeyed", actor=actor, details=details)

@@ -130,8 +130,7 @@ def certify(transaction: Transaction, cut: Cut, key: InstallationKey) -> bool:
     False: another node was faster."""
     store = transaction.store
     last = checkpoints.newest(store)
-    body = last.read() if last is not None else None
-    if last is None or body is None or body.signer_after != key.public.text or newest_number() != cut.after:
+    if last is None or checkpoints.signer(store) != key.public or newest_number() != cut.after:
         return False
     number = last.number + 1
     rows = [(name, number, body.decode()) for name, body in cut.bodies.items()]

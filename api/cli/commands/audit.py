@@ -201,20 +201,16 @@ def _key(arguments: argparse.Namespace) -> int:
 
 
 def _rekey(arguments: argparse.Namespace) -> int:
-    from api.audit import checkpoints, rekey
-    from api.audit.installation_key import installation_key
+    from api.audit import rekey
     from api.settings import SettingsError
 
     with opened(arguments) as store:
-        known = store.read(checkpoints.known_gaps, store.database)
         try:
             old, new, kept = rekey.begin(store.settings, store.write, actor(), arguments.lost)
         except (rekey.NoHandover, SettingsError) as error:
             raise CommandError(str(error)) from None
         except OSError as error:
             raise CommandError(f"the new key cannot be written: {error.strerror}") from None
-        if known:
-            store.write(partial(checkpoints.give_up, missing=known, key=installation_key(store.settings)))
     print(f"the key is `{new}` now, before it was `{old}`")
     if kept is not None:
         print(f"the file of before is kept as `{kept}`")
@@ -231,19 +227,15 @@ NOT_REFUSED = (
 def _give_up(store: LocalStore) -> bool:
     """The checkpoints that are missing, as after a failover; False: none are. Raises CommandError."""
     from api.audit import checkpoints
-    from api.audit.installation_key import PublicKey, installation_key, key_file
+    from api.audit.installation_key import installation_key, key_file
     from api.store import accounts
 
-    last = store.read(checkpoints.newest, store.database)
-    body = last.read() if last is not None else None
-    if body is None:
-        return False
-    missing = store.read(checkpoints.gaps, store.database, PublicKey(body.signer_after))
+    missing = store.read(checkpoints.gaps, store.database)
     if not missing:
         return False
     path = key_file(store.settings)
     key = installation_key(store.settings) if path.exists() else None
-    if key is None or key.public.text != body.signer_after:
+    if key is None or key.public != store.read(checkpoints.signer, store.database):
         raise CommandError(f"`{path}` is not the key that signs this record; run this where that key is")
     for each in store.read(accounts.list_organisations):
         details = {"checkpoints": missing}

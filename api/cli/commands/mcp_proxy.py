@@ -155,7 +155,7 @@ def _admit(arguments: argparse.Namespace) -> int:
     chosen = list(held) if arguments.all else list(dict.fromkeys(arguments.tool))
     for name, (before, now) in held.items():
         print(told(name, before, now))
-    admitted = pins.admit_as_shown({name: now for name, (_, now) in held.items()}, chosen)
+    admitted = pins.admit({name: now for name, (_, now) in held.items()}, chosen)
     for name in chosen:
         if name not in admitted:
             print(

@@ -81,12 +81,7 @@ class PinFile:
         self._read()
         return {name: (self._admitted.get(name), now) for name, now in sorted(self._held.items())}
 
-    def admit(self, names: Sequence[str]) -> None:
-        with self._changing():
-            for name in names:
-                self._admitted[name] = self._held.pop(name)
-
-    def admit_as_shown(self, shown: Mapping[str, Definition], names: Sequence[str]) -> list[str]:
+    def admit(self, shown: Mapping[str, Definition], names: Sequence[str]) -> list[str]:
         """Notes what a person is shown of the tools that are held, and admits those named; returns which.
         INVARIANT: none is admitted that is another one by now, or was when the person last looked: a server
         may say one thing to who looks, and another to who admits."""

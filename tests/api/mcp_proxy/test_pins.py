@@ -25,6 +25,12 @@ async def listed(proxy: Proxy, id: int) -> list[str]:
     return [each["description"] for each in (await proxy.to_client())["result"]["tools"]]
 
 
+def admitted(place: Path, names: list[str]) -> bool:
+    """Whether a person who is shown all that is held now has admitted these."""
+    pins = PinFile(place, "fixture")
+    return pins.admit({name: now for name, (_, now) in pins.held().items()}, names) == names
+
+
 async def test_a_rug_pull_reaches_neither_the_model_nor_the_server(tmp_path: Path) -> None:
     run = ScriptedRun()
     async with Proxy(run, [ECHO, tool("other")], pins=tmp_path) as proxy:
@@ -39,7 +45,7 @@ async def test_a_rug_pull_reaches_neither_the_model_nor_the_server(tmp_path: Pat
         assert await listed(proxy, 3) == ["Says it back.", ""], "the model reads what was admitted"
         await proxy.say(call(4, "other"))
         assert (await proxy.to_server())["params"]["name"] == "other"
-        PinFile(tmp_path, "fixture").admit(["echo"])
+        assert admitted(tmp_path, ["echo"])
         await proxy.say(call(5, "echo"))
         assert (await proxy.to_server())["id"] == 5
         assert await listed(proxy, 6) == [POISON["description"], ""]
@@ -84,7 +90,7 @@ async def test_strict_pins_admit_nothing_by_themselves(tmp_path: Path) -> None:
         for name in ("echo", "unlisted"):
             await proxy.say(call(name, name))
             assert "it was never admitted" in await proxy.refusal()
-        PinFile(tmp_path, "fixture").admit(["echo"])
+        assert admitted(tmp_path, ["echo"])
         assert await listed(proxy, 2) == ["Says it back."]
         await proxy.say(call(3, "echo"))
         assert (await proxy.to_server())["id"] == 3
@@ -142,7 +148,7 @@ async def test_what_the_service_could_not_be_told_of_is_admitted_by_nobody(
         left = next(each for each in (*more, POISON) if f"mcp__fixture__{each['name']}" not in taken)
         await proxy.say(call(2, str(left["name"])))
         assert "governance mcp-proxy admit fixture" in await proxy.refusal()
-        PinFile(tmp_path, "fixture").admit([str(left["name"])])
+        assert admitted(tmp_path, [str(left["name"])])
         assert len(await listed(proxy, 3)) == len(taken) + 1
 
 
@@ -157,7 +163,7 @@ async def test_what_changes_while_a_call_is_held_is_looked_at_before_the_call_is
         await proxy.to_client()
         run.later.set_result("allowed")
         assert "its description changed since it was admitted" in await proxy.refusal()
-        PinFile(tmp_path, "fixture").admit(["echo"])
+        assert admitted(tmp_path, ["echo"])
         await proxy.say(call(2, "echo"))
         assert (await proxy.to_server())["id"] == 2
     assert len(set(run.call_ids)) == 1, "the approval is for the call once a person has looked"
