@@ -7,8 +7,9 @@ requests that are dear before it is known who sends them: tens of thousands of p
 or a body in chunks of one byte. In the rows of crowds it sends ordinary events, one or a hundred at once, as
 soon as the last ones are answered. Each row has the normal key's median and 95th percentile, and the ratio of
 its median to that without the other. In the rows of many keys each connection has a key of its own, and sends
-small commands that take some tenths of a second each, outputs, or batches. In the last rows a crowd without a
-key asks for a page or the health, and the times are those of a person who asks who they are, by a token.
+small commands that take some tenths of a second each, outputs, or batches. In the next rows a crowd without a
+key asks for a page or the health, and the times are those of a person who asks who they are, by a token. At
+the end many keys keep all connections at work that there may be, and the normal key opens one for each event.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,8 @@ CROWDS = ((64, 1), (500, 1), (2_500, 1), (16, 100), (64, 100))
 PAGES = ("/health/live", "/health", "/docs/search.json", "/v1/me", "/nothing")
 MANY = 30
 """Keys at once."""
+CROWDING, EACH, FEW = 14, 60, 768
+"""Keys, the connections that each would have, and those that there may be."""
 DEAR = "(delete from t ||" * 900
 ANONYMOUS = 1_500
 """Connections that ask for one of them."""
@@ -138,6 +142,13 @@ async def normal(http: httpx.AsyncClient) -> list[float]:
     return await timed(lambda: post(http, KEY, event("read", {"path": "notes.txt"})))
 
 
+async def normal_with(server: Server, kept: int | None) -> list[float]:
+    """The same, with connections that are kept as httpx does it, or so many of them."""
+    limits, base = httpx.Limits(max_keepalive_connections=kept), f"http://127.0.0.1:{server.port}"
+    async with httpx.AsyncClient(base_url=base, timeout=120, limits=limits) as http:
+        return await normal(http)
+
+
 async def person(server: Server) -> list[float]:
     """Of somebody who has a token."""
     bearer = bearer_of(server)
@@ -185,28 +196,32 @@ async def beside(server: Server, keys: Sequence[str], act: Act, run: str) -> tup
 
 
 async def in_crowd(
-    server: Server, key: str, folder: Path, connections: int, batch: int
+    server: Server, keys: Sequence[str], folder: Path, connections: int, batch: int, kept: int | None = None
 ) -> tuple[list[float], dict[str, float]]:
-    """The same as `beside`, with a crowd that waits for its answers alone."""
-    bodies = load.write_bodies(folder, 100)
-    crowd = asyncio.to_thread(
-        load.run,
-        folder,
-        server.port,
-        key,
-        bodies,
-        connections=connections,
-        seconds=SECONDS + 2,
-        seed=next(_numbers),
-        batch=batch,
-    )
-    loaded = asyncio.create_task(crowd)
+    """The same as `beside`, with a crowd that waits for its answers alone: of each key so many connections.
+    See `normal_with`."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(len(keys)))
+    crowds = []
+    for key in keys:
+        (place := folder / f"crowd-{key[-8:]}").mkdir()
+        crowd = asyncio.to_thread(
+            load.run,
+            place,
+            server.port,
+            key,
+            load.write_bodies(folder, 100),
+            connections=connections,
+            seconds=SECONDS + 2,
+            seed=next(_numbers),
+            batch=batch,
+        )
+        crowds.append(asyncio.create_task(crowd))
     await asyncio.sleep(1.0)
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", timeout=120) as http:
-        times = await normal(http)
-    done = await loaded
-    seconds = done.micros / 1e6
-    return times, {"all": round(done.requests / seconds, 1), "refused": round(done.refused / seconds, 1)}
+    times = await normal_with(server, kept)
+    done = await asyncio.gather(*crowds)
+    seconds = done[0].micros / 1e6
+    sums = {"all": sum(each.requests for each in done), "refused": sum(each.refused for each in done)}
+    return times, {name: round(count / seconds, 1) for name, count in sums.items()}
 
 
 def another_key(server: Server) -> str:
@@ -288,13 +303,28 @@ def rows(server: Server, folder: Path) -> Iterator[str]:
         done = beside(server, [another_key(server) for _ in range(MANY)], act, f"-many-{kind}")
         yield row(f"{MANY} keys, {kind}", MANY, median, *asyncio.run(done))
     for connections, together in CROWDS:
-        crowd = in_crowd(server, another_key(server), folder, connections, together)
+        crowd = in_crowd(server, [another_key(server)], folder, connections, together)
         yield row(f"events, {together} at once", connections, median, *asyncio.run(crowd))
     alone = asyncio.run(person(server))
     median = statistics.median(alone)
     yield row("a person alone", 0, median, alone, "")
     for path in PAGES:
         yield row(f"nobody, {path}", ANONYMOUS, median, *asyncio.run(beside_nobody(server, path)))
+
+
+def without_room(folder: Path) -> Iterator[str]:
+    """Of a service on SQLite with fewer connections than many keys keep at work, from one address; the normal
+    key opens one for each event."""
+    server = service(folder / "small", folder / "policies", GOVERNANCE_CONNECTIONS=str(FEW))
+    try:
+        alone = asyncio.run(normal_with(server, 0))
+        median = statistics.median(alone)
+        yield row("nobody, each on a connection of its own", 0, median, alone, "")
+        keys = [another_key(server) for _ in range(CROWDING)]
+        done = asyncio.run(in_crowd(server, keys, folder, EACH, 1, kept=0))
+        yield row(f"{CROWDING} keys, {FEW} connections may be", CROWDING * EACH, median, *done)
+    finally:
+        server.stop()
 
 
 def main() -> None:
@@ -312,7 +342,7 @@ def main() -> None:
         resources.callback(server.stop)
         print("| hostile key | connections | p50 ms | p95 ms | ratio | its answers a second |")
         print("|---|---|---|---|---|---|")
-        for line in rows(server, folder):
+        for line in itertools.chain(rows(server, folder), without_room(folder)):
             print(line)
             sys.stdout.flush()
 

@@ -14,13 +14,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from secrets import token_hex
 from time import monotonic
-from typing import Any, Final, Protocol
-
-from api import metrics
-from api.http.problems import ApiError
-from api.server.endpoint import problem
+from typing import Final, Protocol
 
 RESERVED: Final = 32
 """Connections beyond the bound: some that end behind their answers, and new ones that nobody knows yet. They
@@ -184,14 +179,3 @@ class Crowd:
             self._seen = _View(each for each in self._connections if not each.is_gone)
             self._until = monotonic() + KEPT * (monotonic() - begun)
         return self._seen
-
-
-def without_place(scope: Any, app: Any) -> Any:
-    """The application of a request for which there is no connection."""
-    return app if scope["path"] == READY else _refuse
-
-
-async def _refuse(scope: Any, receive: Any, send: Any) -> None:
-    metrics.requested("", "", 503)
-    error = ApiError("unavailable", FULL, headers={"Connection": "close"})
-    await problem(error, f"req_{token_hex(16)}")(scope, receive, send)

@@ -24,7 +24,7 @@ from api import metrics
 from api.http.problems import ApiError
 from api.server.connections.after_upgrade import parser_behind
 from api.server.connections.beginnings import credential_of
-from api.server.connections.crowd import FULL, without_place
+from api.server.connections.crowd import FULL, READY
 from api.server.connections.shared import Shared
 from api.server.connections.small_chunks import TOGETHER, HeldFlow, is_full
 from api.server.connections.unread_answer import UnreadAnswer
@@ -278,7 +278,11 @@ class BoundedProtocol(HttpToolsProtocol):
             self.beyond = False
             if self.ends:
                 cycle.keep_alive = False
-                start(cycle, without_place(cycle.scope, app))  # in no queue, which keeps others out
+                if cycle.scope["path"] == READY:
+                    start(cycle, app)  # in no queue, which keeps others out
+                else:
+                    metrics.requested("", "", 503)
+                    self.make_way()
                 return
         self._shared.beginnings.add(holder, self, lambda: start(cycle, app))
 
