@@ -29,6 +29,8 @@ LARGE: Final = 16 * 2**10
 MOST_OF_A_KEY: Final = 64
 MOST_BYTES_OF_A_KEY: Final = 32 * 2**20
 """Of one key's work that waits here; it is told to come back beyond."""
+MOST_BYTES_OF_ALL: Final = 512 * 2**20
+"""Of the work of all keys, each of which has its part."""
 MOST_USUAL: Final = 4_000
 """Of one key's work that is hardly any: it is bounded as the key's events are that wait to be written."""
 RESTS: Final = 3.0
@@ -107,9 +109,8 @@ class Turns:
             too_many = len(waiting) >= MOST_USUAL
         else:
             sizes = [work.size for work in waiting if not work.usual]
-            too_many = len(sizes) >= self._most_of_a_key or (
-                bool(sizes) and sum(sizes, size) > MOST_BYTES_OF_A_KEY
-            )
+            most = min(MOST_BYTES_OF_A_KEY, MOST_BYTES_OF_ALL // len(self._waiting))
+            too_many = len(sizes) >= self._most_of_a_key or (bool(sizes) and sum(sizes, size) > most)
         if too_many:
             raise OverQuota("too many of your requests wait for their turn already", 1.0)
 

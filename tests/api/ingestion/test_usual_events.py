@@ -13,6 +13,7 @@ import pytest
 
 from api.database.fair_share import FairShare
 from api.ingestion import evaluation, validation
+from api.ingestion import turns as turns_of_keys
 from api.ingestion.event import Incoming
 from api.ingestion.intake import DEAR, Intake
 from api.ingestion.pipeline import Ingestion
@@ -136,3 +137,21 @@ async def test_where_few_keys_send_something_an_event_of_some_size_waits_for_no_
         for path, body in (("", call(8, LARGE)), ("/batch", {"events": [call(9)]})):
             await service.answered("agent", "POST", f"/v1/events{path}", body)
     assert [each == "turns-0" for each in where] == [False, False, False, True, False]
+
+
+async def test_each_key_has_its_part_of_the_bytes_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns_of_keys, "MOST_BYTES_OF_ALL", 4_000)
+    turns, go = Turns("test", 1, ProcessorTime()), threading.Event()
+
+    async def waiting(key: str, count: int, size: int = 500) -> list[asyncio.Task[Any]]:
+        made = [asyncio.create_task(turns.run(key, lambda: go.wait(5), size=size)) for _ in range(count)]
+        await asyncio.sleep(0.05)
+        return made
+
+    asked = [*await waiting("at work", 1), *await waiting("first", 8), *await waiting("second", 8)]
+    asked += [*await waiting("first", 1), *await waiting("third", 1, 9_000)]
+    go.set()
+    done = await asyncio.gather(*asked, return_exceptions=True)
+    turns.close()
+    allowed = [not isinstance(each, OverQuota) for each in done]
+    assert allowed == [True] * 13 + [False] * 5 + [True], "what is the only one of its key is done"
