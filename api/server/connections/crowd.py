@@ -12,9 +12,10 @@ else - no credential, a wrong one - for the address that it comes from.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from time import monotonic
+from time import thread_time
 from typing import Final, Protocol
 
 RESERVED: Final = 32
@@ -24,7 +25,7 @@ TIMES: Final = 2
 """As many connections at work as one who gets in must have whoever gives way. Else those of a crowd would
 take turns with one another, and what ends behind its answer would fill what is reserved."""
 KEPT: Final = 10
-"""Times as long as a look at all connections took."""
+"""Times as long as a look at all connections took, of the processor's time."""
 READY: Final = "/health/ready"
 """Is answered all the same: agents and hooks in the fail mode `open` let a call through only where that is
 not there, and none may get there by a crowd of its own."""
@@ -119,8 +120,7 @@ class Crowd:
 
     def __init__(self, connections: Collection[Connection], most: int) -> None:
         self._connections, self._most = connections, most
-        self._seen = _View(())
-        self._until = 0.0
+        self._seen: _View | None = None
         # Of the connections:
         self._new: list[Connection] = []
         self._ending: list[Connection] = []
@@ -174,8 +174,13 @@ class Crowd:
         self._closed.append(each)
 
     def _view(self) -> _View:
-        begun = monotonic()
-        if begun >= self._until:
+        if self._seen is None:
+            begun = thread_time()
             self._seen = _View(each for each in self._connections if not each.is_gone)
-            self._until = monotonic() + KEPT * (monotonic() - begun)
+            asyncio.get_running_loop().call_later(KEPT * (thread_time() - begun), self._forget)
         return self._seen
+
+    def _forget(self) -> None:
+        """INVARIANT: what is lost does not lie here, with all that it sent, until the next crowd comes."""
+        self._seen = None
+        self._count()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import weakref
 from dataclasses import dataclass
 
 import pytest
@@ -61,7 +64,7 @@ class House:
             self.connections.remove(each)
 
 
-def test_who_came_just_now_gives_way_to_no_crowd() -> None:
+async def test_who_came_just_now_gives_way_to_no_crowd() -> None:
     house = House([Waited(f"crowd-{number % 14}") for number in range(MOST + RESERVED - 1)])
     new = house.comes("another", due=1.0)
     assert new is not None
@@ -70,7 +73,7 @@ def test_who_came_just_now_gives_way_to_no_crowd() -> None:
     assert house.comes("another") and new.is_gone
 
 
-def test_the_address_that_has_most_gives_way_first() -> None:
+async def test_the_address_that_has_most_gives_way_first() -> None:
     many = [Waited(f"crowd-{number % 3}", due=float(number)) for number in range(MOST)]
     older = Waited("another", due=-1.0)
     house = House([older, *many])
@@ -79,7 +82,7 @@ def test_the_address_that_has_most_gives_way_first() -> None:
     assert [each.is_gone for each in (older, many[0])] == [False, True]
 
 
-def test_of_many_that_come_at_once_each_is_heard_before_it_gives_way() -> None:
+async def test_of_many_that_come_at_once_each_is_heard_before_it_gives_way() -> None:
     house = House([Waited("crowd") for _ in range(MOST)])
     came = [house.comes("crowd", due=float(number)) for number in range(3 * RESERVED)]
     assert [each is not None and not each.is_gone for each in came] == [
@@ -87,7 +90,7 @@ def test_of_many_that_come_at_once_each_is_heard_before_it_gives_way() -> None:
     ]
 
 
-def test_who_ends_behind_an_answer_that_does_not_come_keeps_nobody_out() -> None:
+async def test_who_ends_behind_an_answer_that_does_not_come_keeps_nobody_out() -> None:
     many = [Waited(f"crowd-{number % 4}") for number in range(MOST)]
     house = House(many)
     for number in range(2 * RESERVED):
@@ -101,7 +104,7 @@ def test_who_ends_behind_an_answer_that_does_not_come_keeps_nobody_out() -> None
 
 
 @pytest.mark.parametrize("count", [1, 50])
-def test_all_are_looked_at_once_for_those_who_come_meanwhile(
+async def test_all_are_looked_at_once_for_those_who_come_meanwhile(
     monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     monkeypatch.setattr(crowd, "KEPT", 1e9)
@@ -112,3 +115,18 @@ def test_all_are_looked_at_once_for_those_who_come_meanwhile(
         new = house.comes(f"other-{number}")
         assert new is not None and house.asks(new)
     assert len(looks) == 1
+
+
+async def test_nothing_is_kept_of_a_crowd_that_has_gone() -> None:
+    house = House([Waited("crowd") for _ in range(MOST)])
+    new = house.comes("other")
+    assert new is not None and house.asks(new)
+    gone = weakref.WeakSet(house.connections)
+    house.connections.clear()
+    del new
+    for each in list(gone):
+        each.is_gone = True
+    del each
+    await asyncio.sleep(0.1)
+    gc.collect()
+    assert not gone
