@@ -34,8 +34,8 @@ SLOW_DISK: Final = 0.005
 """Seconds that commits wait for the disk, on average, from which the disk is the thread's to wait for."""
 SHARE: Final = 0.05
 """At most this part of the loop's time goes into slow commits."""
-ROUNDS: Final = 100
-"""Of the loop, for which a commit is put off while clients connect: uvloop lets in one a round."""
+CONNECTING: Final = 0.005
+"""Seconds for which a commit is put off while clients connect, of which the loop lets in a few a round."""
 MORE_ROUNDS: Final = 8
 """For which it is put off while each brings more events: clients that were answered together send one behind
 the other."""
@@ -91,6 +91,8 @@ class Arrivals:
         self._connected = False
         """Somebody has connected since the last look, and others may be waiting to."""
         self._put_off = 0
+        self._since = 0.0
+        """Of `perf_counter`: when a commit was put off first."""
         self._seen = self._before = 0
         """Events that were here at the last look, and that there were to write the last time."""
 
@@ -146,8 +148,10 @@ class Arrivals:
 
     def _is_worth_a_round(self) -> bool:
         """Whether another round of the loop is likely to bring more. Who is alone waits for nobody."""
-        if self._connected and self._put_off < ROUNDS:
-            self._connected = False
+        if self._put_off == 0:
+            self._since = perf_counter()
+        connected, self._connected = self._connected, False
+        if connected and perf_counter() - self._since < CONNECTING:
             return True
         count, seen = len(self._entries), self._seen
         self._seen = count

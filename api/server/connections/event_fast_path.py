@@ -163,8 +163,9 @@ class EventProtocol(BoundedProtocol):
             self.request_seconds = context.settings.request_seconds
             self.most_connections = context.settings.most_connections
             self._observed = context.settings.access_log or tracing.is_on()
-            context.writer.arrivals.connected()
         super().connection_made(transport)
+        if context is not None and not self.beyond:
+            context.writer.arrivals.connected()
 
     def _end_a_wait(self) -> bool:
         context: Context | None = self.app_state.get(STATE)
