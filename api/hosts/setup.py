@@ -16,6 +16,7 @@ OPTIONS: Final = {
     "--timeout": "",
 }
 """Each with the variable that stands in for it."""
+_IN_NO_HOST: Final = frozenset("$<>{}")
 
 
 class SetupError(Exception):
@@ -41,17 +42,26 @@ def setup(words: Sequence[str], environment: Mapping[str, str], default_timeout:
     if mode not in ("closed", "open"):
         raise SetupError(f"the fail mode is `{mode}`; it must be `closed` or `open`")
     agent_id_of(said["--agent-id"])
-    url = said["--url"] or DEFAULT_URL
-    if not url.startswith(("http://", "https://")):
-        raise SetupError(f"the address is `{url}`; it must begin with http:// or https://")
     return Setup(
-        url.rstrip("/"),
+        address_of(said["--url"] or DEFAULT_URL),
         _key(said.get("--key-file", ""), environment),
         said["--agent-id"],
         mode == "open",
         seconds_of(said.get("--timeout", ""), default_timeout),
         journal_folder(environment),
     )
+
+
+def address_of(text: str) -> str:
+    """Without a `/` at its end. Raises SetupError for what names no host, as where nobody has put one in the
+    place of `${HOST}`: in the fail mode `open` such a service would be away for ever."""
+    scheme, _, rest = text.partition("://")
+    if scheme not in ("http", "https"):
+        raise SetupError(f"the address is `{text}`; it must begin with http:// or https://")
+    host = rest.partition("/")[0].rpartition("@")[2]
+    if not host or host[0] in ":?#" or not _IN_NO_HOST.isdisjoint(host):
+        raise SetupError(f"the address `{text}` names no host; write one such as {DEFAULT_URL}")
+    return text.rstrip("/")
 
 
 def agent_id_of(text: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from api.cli.terminal import USAGE, CommandError, Subparsers, filled
-from api.hosts.setup import DEFAULT_URL, SetupError, agent_id_of
+from api.hosts.setup import DEFAULT_URL, SetupError, address_of, agent_id_of
 from api.hosts.table import NAMES
 
 if TYPE_CHECKING:
@@ -105,15 +105,13 @@ def _wish(arguments: argparse.Namespace) -> Wish:
     from api.hosts.installer import DECIDE_SECONDS, Wish
     from api.hosts.table import host
 
-    url = (arguments.url or os.environ.get("GOVERNANCE_URL") or DEFAULT_URL).rstrip("/")
-    if not url.startswith(("http://", "https://")):
-        raise CommandError(f"`{url}` is no address; write for example {DEFAULT_URL}", USAGE)
     timeout = DECIDE_SECONDS if arguments.timeout is None else arguments.timeout
     if not 10 <= timeout <= 3600:
         raise CommandError(f"--timeout must be from 10 to 3600 seconds, not {timeout}", USAGE)
     default = _default_key_file(arguments.host)
     key_file = Path(arguments.key_file).expanduser().absolute() if arguments.key_file else default
     try:
+        url = address_of(arguments.url or os.environ.get("GOVERNANCE_URL") or DEFAULT_URL)
         agent_id = agent_id_of(arguments.agent_id or os.environ.get("GOVERNANCE_AGENT_ID", ""))
     except SetupError as error:
         raise CommandError(str(error), USAGE) from None

@@ -18,6 +18,9 @@ DEFAULT_URL: Final = "http://127.0.0.1:8700"
 USUAL_SECONDS: Final = 20.0
 """In which a decision must have come, retries included."""
 
+_IN_NO_HOST: Final = frozenset("$<>{}")
+"""As where nobody has put a host in the place of `${HOST}`: that service would be away for ever."""
+
 
 def _default_journal() -> Path:
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
@@ -58,7 +61,8 @@ class ClientSettings:
         if not self.api_key or not self.api_key.isascii() or not self.api_key.isprintable():
             wrong = "is no API key" if self.api_key else "is not set"
             raise ValueError(f"`GOVERNANCE_API_KEY` {wrong}; an admin makes a key by `governance keys add`")
-        if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname:
+        host = urlsplit(self.url).hostname or ""
+        if urlsplit(self.url).scheme not in ("http", "https") or not host or not _IN_NO_HOST.isdisjoint(host):
             raise ValueError(f"`GOVERNANCE_URL` is `{self.url}`; write an address such as `{DEFAULT_URL}`")
         if self.fail_mode not in ("closed", "open"):
             raise ValueError(f"`GOVERNANCE_FAIL_MODE` is `{self.fail_mode}`; write `closed` or `open`")

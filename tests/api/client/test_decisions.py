@@ -269,6 +269,8 @@ def test_settings_of_the_environment(service: Served) -> None:
         ("GOVERNANCE_API_KEY` is not set", ""),
         ("GOVERNANCE_API_KEY` is no API key", "two\nlines"),
         ("GOVERNANCE_URL", "127.0.0.1:8700"),
+        ("GOVERNANCE_URL", "http://${GOVERNANCE_HOST}:8700"),
+        ("GOVERNANCE_URL", "https://<host>"),
         ("GOVERNANCE_FAIL_MODE", "ajar"),
         ("GOVERNANCE_AGENT_ID", "a" * 201),
         ("GOVERNANCE_AGENT_ID` has quotes", '"payer"'),

@@ -206,3 +206,20 @@ def test_an_agent_as_a_file_of_settings_says_it_is_refused(
     assert not file_of(home, "codex").exists()
     with pytest.raises(SetupError, match="remove them from --agent-id or GOVERNANCE_AGENT_ID"):
         setup([], {"GOVERNANCE_AGENT_ID": agent, "GOVERNANCE_API_KEY": KEY}, 10)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://", "http://:8700", "https:///x", "http://${HOST}:8700", "http://<host>"]
+)
+def test_an_address_that_names_no_host_is_refused(
+    home: Path, url: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """By the hook, too: in the fail mode `open` the service would be away for ever."""
+    monkeypatch.setenv("GOVERNANCE_URL", url)
+    assert run("install", "codex", "--fail-mode", "open") == 2
+    assert "names no host" in capsys.readouterr().err
+    assert not file_of(home, "codex").exists()
+    with pytest.raises(SetupError, match="names no host"):
+        setup(["--fail-mode", "open"], {"GOVERNANCE_URL": url, "GOVERNANCE_API_KEY": KEY}, 10)
+    secret = "http://user:a$1{b}@service:8700"
+    assert setup([], {"GOVERNANCE_URL": secret, "GOVERNANCE_API_KEY": KEY}, 10).url == secret
