@@ -156,8 +156,11 @@ def _refuse_unmade(database: Database) -> None:
 
 def _refuse_beside_older(database: Database) -> None:
     """A command of a newer version must not change the tables under a service of the older one that runs,
-    which could not start on them again. Raises CommandError."""
+    which could not start on them again. Who runs is told by the clock of the database, where it has one: that
+    of this machine may be ahead. Raises CommandError."""
     from api.clock import iso, system_clock
+    from api.database.postgres import Postgres
+    from api.health.clocks import ClockCheck
     from api.health.nodes import SILENT_SECONDS, pull_back
     from api.health.schema_steps import missing_step
 
@@ -165,9 +168,13 @@ def _refuse_beside_older(database: Database) -> None:
         step = missing_step(database)
         if step is None or step <= NODES:  # they are taken in their order
             return
+        clocks = ClockCheck(database, system_clock)
+        if isinstance(database.peewee, Postgres):
+            clocks.look()
+        now = system_clock() - clocks.ahead
         with database.transaction():
-            pull_back(database, system_clock())
-        heard = iso(system_clock() - SILENT_SECONDS)
+            pull_back(database, now)
+        heard = iso(now - SILENT_SECONDS)
         running = database.rows("SELECT process_id, host FROM nodes WHERE seen_at >= ? LIMIT 1", (heard,))
     if running:
         process, host = running[0]

@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 
 from api.auth import passwords
+from api.bootstrap import prepare
+from api.clock import iso, system_clock
 from api.database.connection import Database
+from api.settings import load
 from api.store import accounts
 from tests.harness.command_line import DataShell, run_command
 
@@ -318,6 +321,27 @@ def test_a_newer_version_changes_no_tables_below_a_service_that_runs(data_shell:
         database.execute("DELETE FROM nodes")
     database.close()
     assert data_shell.run("users", "list")[0] == 0
+
+
+@pytest.mark.postgres
+def test_a_clock_that_is_ahead_makes_no_node_of_the_database_silent(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command on another machine, by whose clock nobody has been seen for an hour."""
+    prepare(load({}, data_dir=str(tmp_path), database_url=postgres_url))
+    store = Database(postgres_url)
+    with store.transaction():
+        store.rows_changed("DELETE FROM schema_migration WHERE name LIKE ?", ("0024%",))
+        store.rows_changed(
+            "INSERT INTO nodes (node_id, host, process_id, version, policy_revision, policy_digest, stale,"
+            " started_at, points, seen_at) VALUES ('n', 'host-7', 4711, '0.0.1', 1, 'd', false, ?, '[]', ?)",
+            (iso(system_clock()), iso(system_clock())),
+        )
+    store.close()
+    monkeypatch.setattr("api.clock.system_clock", lambda: system_clock() + 3_600)
+    words = ["users", "list", "--data-dir", str(tmp_path), "--database-url", postgres_url]
+    code, _, said = run_command(capsys, *words)
+    assert code == 2 and "process 4711 on `host-7`" in said and "older version runs" in said
 
 
 def test_a_command_takes_along_what_was_before_services_told_that_they_run(data_shell: DataShell) -> None:
