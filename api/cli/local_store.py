@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from api.cli.terminal import FAILED, USAGE, CommandError, Subparsers, add_format, filled
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from api.database.connection import Database
     from api.settings import Settings
 
@@ -187,32 +189,74 @@ def _refuse_beside_older(database: Database) -> None:
         )
 
 
+def _is_older_copy(path: Path, url: str) -> bool:
+    """Whether an older version has made it by `governance backup`, and it is the way back to that one."""
+    from api.database.connection import Database
+    from api.database.sqlite.header import is_without_log
+    from api.health.schema_steps import missing_step
+
+    if not is_without_log(path):
+        return False
+    with contextlib.closing(Database(url)) as database:
+        database.refuse_foreign_file()
+        with database.guarded():
+            return missing_step(database) is not None
+
+
 @contextlib.contextmanager
-def opened(arguments: argparse.Namespace, *, behind: bool = False) -> Iterator[LocalStore]:
+def _copied(path: Path) -> Iterator[str]:
+    """The address of a copy of a database that has no log, which lasts as long as this."""
+    import shutil
+    import tempfile
+    from pathlib import Path
+
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="governance-"))
+            copy = Path(folder) / path.name
+            copy.touch(mode=0o600)
+            shutil.copyfile(path, copy)
+        except OSError as error:
+            raise CommandError(
+                f"`{path}`, which an older version made, stays as it is, and a copy of it to look at cannot"
+                f" be made: {error.strerror}; name a folder that has room in TMPDIR"
+            ) from None
+        yield f"sqlite:///{copy}"
+
+
+@contextlib.contextmanager
+def opened(
+    arguments: argparse.Namespace, *, behind: bool = False, reads: bool = False
+) -> Iterator[LocalStore]:
     """The store that the flags and settings name; it must exist, so that a mistyped folder makes none, and
-    hold what was signed, unless it may be `behind`."""
+    hold what was signed, unless it may be `behind`. Who only `reads` leaves the copy that an older version
+    made to that version."""
     from api.audit.mark import AuditMark
     from api.database.connection import Database
     from api.database.sqlite.header import left_without_log
 
     settings = settings_of(arguments)
-    left: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-    if settings.database.startswith("sqlite:///"):
-        from pathlib import Path
+    url = settings.database
+    with contextlib.ExitStack() as stack:
+        if url.startswith("sqlite:///"):
+            from pathlib import Path
 
-        path = Path(settings.database.removeprefix("sqlite:///"))
-        if not path.is_file():
-            raise CommandError(
-                f"there is no database `{path}`; start the service once with `governance serve`, "
-                "or say where it is with --data-dir",
-                USAGE,
-            )
-        left = left_without_log(path)
-    with left, contextlib.closing(Database(settings.database)) as database:
+            path = Path(url.removeprefix("sqlite:///"))
+            if not path.is_file():
+                raise CommandError(
+                    f"there is no database `{path}`; start the service once with `governance serve`, "
+                    "or say where it is with --data-dir",
+                    USAGE,
+                )
+            stack.enter_context(left_without_log(path))
+            if reads and _is_older_copy(path, url):
+                url = stack.enter_context(_copied(path))
+        database = stack.enter_context(contextlib.closing(Database(url)))
         database.refuse_foreign_file()
         if not behind:
             AuditMark(settings).refuse()
         _refuse_unmade(database)
-        _refuse_beside_older(database)
+        if url == settings.database:
+            _refuse_beside_older(database)
         database.migrate()
         yield LocalStore(database, settings)

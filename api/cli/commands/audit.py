@@ -111,7 +111,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     if lacks and mark.beside_log:
         # To open it would copy into it what may not be its own.
         raise CommandError(mark.complaint(lacks))
-    with opened(arguments, behind=True) as store:
+    with opened(arguments, behind=True, reads=True) as store:
         only = arguments.organisation
         known = store.read(verification.organisations, store.database)
         ids = sorted({*known, *(each.organisation_id for each in lacks)})
@@ -296,7 +296,7 @@ def _export(arguments: argparse.Namespace) -> int:
     )
     if chosen.since and chosen.until and chosen.since >= chosen.until:
         raise CommandError("--since is not before --until, so nothing lies between them", USAGE)
-    with opened(arguments) as store, _output(arguments, store.settings) as output:
+    with opened(arguments, reads=True) as store, _output(arguments, store.settings) as output:
         store.need_organisation(arguments.organisation)
         chosen = store.read(records.up_to_now, chosen)
         after: records.Positions | None = None

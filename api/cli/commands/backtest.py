@@ -109,7 +109,7 @@ def _locally(arguments: argparse.Namespace, since: str | None, until: str | None
 
     organisation_id = arguments.organisation or DEFAULT
     old, new = _sets(arguments, organisation_id)
-    with opened(arguments) as store:
+    with opened(arguments, reads=True) as store:
         store.need_organisation(organisation_id, USAGE)
         limit = arguments.limit or LIMIT
         found = recorded_calls.recorded(

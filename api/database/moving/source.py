@@ -97,7 +97,7 @@ def _refuse_other_schema(connection: sqlite3.Connection, path: Path) -> None:
         raise CopyError(f"`{path}` is no database of this service; see --data-dir") from None
     if known - applied:
         raise CopyError(
-            f"`{path}` was last used by an older version; back it up, run `governance audit verify`, which "
+            f"`{path}` was last used by an older version; back it up, run `governance users list`, which "
             "takes it along, and copy again"
         )
     if applied - known:

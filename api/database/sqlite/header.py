@@ -40,15 +40,21 @@ def foreign_log(path: Path, beside: Sequence[Path]) -> DatabaseUnavailable:
     return made
 
 
+def is_without_log(path: Path) -> bool:
+    """Whether it is as `governance backup` has left it. False also where nobody can tell."""
+    path = resolved(path)
+    try:
+        return header(path).endswith(NO_LOG) and not any(each.exists() for each in beside_database(path))
+    except OSError:
+        return False
+
+
 @contextlib.contextmanager
 def left_without_log(path: Path) -> Iterator[None]:
     """What had no log before has none afterwards, unless somebody else has it open. INVARIANT: a log that lay
     beside it before is not touched."""
     path = resolved(path)
-    try:
-        without = header(path).endswith(NO_LOG) and not any(each.exists() for each in beside_database(path))
-    except OSError:
-        without = False
+    without = is_without_log(path)
     try:
         yield
     finally:

@@ -9,6 +9,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -183,3 +184,27 @@ def test_a_backup_that_fails_leaves_nothing_behind(
     monkeypatch.setattr(backup, "_copy", fails)
     assert "disk is full" in data_shell.refused("backup", str(tmp_path / "copy.sqlite"))
     assert [each.name for each in tmp_path.iterdir()] == ["data"]
+
+
+def test_a_copy_that_an_older_version_made_stays_the_way_back_to_it(
+    data_shell: DataShell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever looks into it with a newer version leaves its tables as they are."""
+    copy, scratch = tmp_path / "before.sqlite", tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    assert data_shell.run("backup", str(copy))[0] == 0
+    with contextlib.closing(sqlite3.connect(copy)) as database, database:
+        database.execute("DELETE FROM schema_migration WHERE name LIKE '0021%'")
+    url = f"sqlite:///{copy}"
+    (result,) = data_shell.json("audit", "verify", "--database-url", url)
+    assert result["valid"] and result["count"] > 0
+    assert str(scratch) not in data_shell.run("audit", "verify", "--database-url", url)[2]
+    code, lines, _ = data_shell.run("audit", "export", "--database-url", url)
+    assert code == 0 and len(lines.splitlines()) == result["count"]
+    with contextlib.closing(sqlite3.connect(copy)) as database:
+        assert not database.execute("SELECT 1 FROM schema_migration WHERE name LIKE '0021%'").fetchall()
+    assert list(scratch.iterdir()) == []
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    said = data_shell.refused("audit", "verify", "--database-url", url)
+    assert "which an older version made" in said and "TMPDIR" in said
