@@ -7,8 +7,8 @@ at once. So some of them are read together, and the rest is held until it is the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
+from weakref import ref
 
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 
@@ -16,16 +16,23 @@ TOGETHER: Final = 512
 """Chunks of one connection."""
 
 
+class Holding(Protocol):
+    """A connection that holds chunks."""
+
+    @property
+    def holds_more(self) -> bool: ...
+
+
 class HeldFlow(FlowControl):
-    """INVARIANT: while a connection `holds` chunks that have come, nothing more is taken from its client,
+    """INVARIANT: while a connection holds chunks that have come, nothing more is taken from its client,
     though whoever reads the body asks for more of it."""
 
-    def __init__(self, transport: asyncio.Transport, holds: Callable[[], bool]) -> None:
+    def __init__(self, transport: asyncio.Transport, connection: Holding) -> None:
         super().__init__(transport)
-        self._holds = holds
+        self._connection = ref(connection)
 
     def resume_reading(self) -> None:
-        if not self._holds():
+        if (connection := self._connection()) is None or not connection.holds_more:
             super().resume_reading()
 
 

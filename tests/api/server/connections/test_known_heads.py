@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.caller import Caller
-from api.server.connections import event_fast_path, wire
+from api.server.connections import event_fast_path, last_words
 from tests.harness.effort import examples
 from tests.harness.event_connection import (
     FIRST,
@@ -32,7 +32,7 @@ from tests.harness.event_connection import (
 @pytest.fixture(scope="module", autouse=True)
 def no_chance() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wire, "token_hex", lambda count: "0" * 2 * count)
+        patch.setattr(last_words, "token_hex", lambda count: "0" * 2 * count)
         yield
 
 
