@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Set
 from time import thread_time
 from typing import Final, Protocol
 
@@ -80,21 +80,17 @@ class _View:
                     self.at_work.setdefault(each.holder, []).append(each)
                 else:
                     idle.append(each)
-        self.idle = self.in_order(idle)
-
-    def in_order(self, idle: Iterable[Connection]) -> list[Connection]:
+        self._idle = sorted(idle, key=lambda each: (self.addresses[each.address], -(each.due or 0.0)))
         """The last one goes first: of the address that has most, whoever has been waited for the longest."""
-        return sorted(idle, key=lambda each: (self.addresses[each.address], -(each.due or 0.0)))
 
-    def next_idle(self, idle: list[Connection], to: str) -> Connection | None:
-        """Which of these goes; None: there is none of an address that has as many as the one `to` which it
-        gives way. Else those who open one after the other would have each new one closed by the next, before
-        its first request is read."""
-        while idle and idle[-1].due is None:
-            idle.pop()
-        if not idle or self.addresses[idle[-1].address] < self.addresses[to]:
+    def next_idle(self, to: str) -> Connection | None:
+        """Which goes of those that are waited for; None: there is none of an address that has as many as the
+        one `to` which it gives way."""
+        while self._idle and (self._idle[-1].due is None or self._idle[-1].is_gone):
+            self._idle.pop()
+        if not self._idle or self.addresses[self._idle[-1].address] < self.addresses[to]:
             return None
-        return idle.pop()
+        return self._idle.pop()
 
     def next_at_work(self, holder: str) -> Connection | None:
         """Which ends: one of whoever has most of them, if that is far more than this holder has."""
@@ -118,26 +114,27 @@ class Crowd:
     To look at a thousand of them takes a millisecond, and whoever is refused comes again at once. So they are
     looked at for all who come in a while, which is some times as long as the look took."""
 
-    def __init__(self, connections: Collection[Connection], most: int) -> None:
+    def __init__(self, connections: Set[Connection], most: int) -> None:
         self._connections, self._most = connections, most
         self._seen: _View | None = None
         # Of the connections:
         self._new: list[Connection] = []
         self._ending: list[Connection] = []
-        self._closed: list[Connection] = []
+        self._closed: set[Connection] = set()
 
     def gets_in(self, new: Connection) -> bool:
-        """Whether a new connection, which is one of them, may stay until its first request says whose it is.
-        If what is reserved is taken, one that ends behind its answer waits no longer, of whoever has most of
-        these; or one goes that has sent nothing yet: of many that come at once all are heard."""
+        """Whether a new connection, which is one of them, may stay until its first request says whose it is;
+        else it is closed. If what is reserved is taken, one that ends behind its answer waits no longer, of
+        whoever has most of these; or one goes that has sent nothing yet: of many that come at once all are
+        heard."""
         self._count()
         if len(self._connections) - len(self._closed) > self._most + RESERVED:
             holders = Counter(each.holder for each in self._ending)
             goes = max(self._ending, key=lambda each: holders[each.holder], default=None)
             if goes is None:
-                view = self._view()
-                goes = view.next_idle(view.in_order(self._new), new.address)
+                goes = self._next_unheard(new.address)
             if goes is None:
+                self._closed.add(new)
                 return False
             self._close(goes)
         self._new.append(new)
@@ -146,12 +143,13 @@ class Crowd:
     def takes_place(self, new: Connection, holder: str, end_a_wait: Callable[[], bool]) -> bool:
         """Whether a connection that was let in beyond the bound gets a place, by whose its first request is.
         One that is waited for gives way to it. If all are at work, one that only waits for news is answered;
-        else one of whoever has most of them ends. Where it gets none, it `ends`."""
+        else one of whoever has most of them ends, which keeps a place from nobody but its own holder: others
+        that come and go end no more. Where it gets none, it `ends`."""
         self._count()
-        placed = len(self._connections) - len(self._new) - len(self._closed)
+        placed = len(self._connections) - len(self._new) - len(self._ending) - len(self._closed)
         view = self._view()
-        if placed >= self._most:
-            if (idle := view.next_idle(view.idle, new.address)) is not None:
+        if placed >= self._most or any(each.holder == holder for each in self._ending):
+            if (idle := view.next_idle(new.address)) is not None:
                 self._close(idle)
             # Whoever waited may ask again on the same connection: for some time there is one more.
             elif placed >= self._most + RESERVED // 2 or not end_a_wait():
@@ -163,15 +161,30 @@ class Crowd:
         view.at_work.setdefault(holder, []).append(new)
         return True
 
+    def _next_unheard(self, to: str) -> Connection | None:
+        """Which goes of those that have sent nothing yet: the oldest of the address that has most of these,
+        or else most of all. None: the one `to` which it gives way would have more then. Else those who open
+        one after the other would have each new one closed by the next, before its first request is read."""
+        new, all_of = Counter(each.address for each in self._new), self._view().addresses
+
+        def rank(address: str, more: int = 0) -> tuple[int, int]:
+            return new[address] + more, all_of[address]
+
+        goes = max(self._new, key=lambda each: (*rank(each.address), -(each.due or 0.0)), default=None)
+        if goes is None or (goes.address != to and rank(goes.address) < rank(to, 1)):
+            return None
+        return goes
+
     def _count(self) -> None:
         """What became of those that are told apart from the others."""
-        self._closed = [each for each in self._closed if each in self._connections]
+        gone = {each for each in (*self._new, *self._ending) if each.is_gone}
+        self._closed = (self._closed | gone) & self._connections
         self._new = [each for each in self._new if each.beyond and not each.is_gone]
         self._ending = [each for each in self._ending if not each.is_gone]
 
     def _close(self, each: Connection) -> None:
         each.make_way()
-        self._closed.append(each)
+        self._closed.add(each)
 
     def _view(self) -> _View:
         if self._seen is None:

@@ -139,9 +139,10 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def make_way(self) -> None:
         """See `Connection`."""
-        unread, request = self._unread.due is not None, self._running or self.cycle
+        request = self._running or self.cycle
         if self.ends and not request.response_started:
             self.transport.write(last_words(ApiError("unavailable", FULL)))
+        unread = self._unread.due is not None  # to close would wait for the client to read it
         self._deadline = None  # nobody else takes its place as well
         self._unread.ends()
         if unread:

@@ -15,7 +15,7 @@ import pytest
 from api.server.connections.crowd import RESERVED
 from tests.api.hostile.test_connections import connected, event, rest_of
 from tests.api.hostile.test_wire import HOST, exchange, refused
-from tests.harness.event_connection import Connection, Service
+from tests.harness.event_connection import FIRST, Connection, Service
 from tests.harness.running_service import Served
 from tests.harness.waiting import until
 
@@ -89,13 +89,18 @@ def test_everybody_but_who_has_most_connections_gets_in(service: Served) -> None
 
 def test_who_gives_way_gets_the_answer_that_it_waits_for(service: Served) -> None:
     greedy, other = service.key()["key"], service.key()["key"]
-    with all_at_work(service, in_turns("answered", greedy)) as (wires, go_on):
+    opened = contextlib.ExitStack()
+    with opened, all_at_work(service, in_turns("answered", greedy)) as (wires, go_on):
+        for number in range(3):
+            beside = opened.enter_context(connected(service))
+            beside.sendall(event(f"short-{number}", other))
+        until(lambda: at_work(service) == MOST + 3)
         for _ in range(3):
-            assert exchange(service, runs(of_key(other)))[0].startswith(b"HTTP/1.1 200")
+            assert exchange(service, HEALTH)[0].startswith(b"HTTP/1.1 200")
         go_on()
         received = [wire.recv(65_536) for wire in wires]
         assert all(answer.startswith(b"HTTP/1.1 200") for answer in received)
-        assert sum(b"connection: close" in answer.lower() for answer in received) == 3
+        assert sum(b"connection: close" in answer.lower() for answer in received) == 4
 
 
 def test_who_has_given_way_waits_for_its_answer_as_long_as_there_is_room_beside_it(service: Served) -> None:
@@ -213,3 +218,21 @@ async def test_a_connection_that_is_being_closed_gives_way_to_nobody() -> None:
     connection = Connection(Service())
     connection.protocol.make_way()
     assert connection.wire.closing and connection.protocol.holder is None
+
+
+async def test_who_gives_way_and_reads_nothing_is_closed_all_the_same() -> None:
+    service = Service()
+    service.holds = True
+    connection = Connection(service)
+    await connection.send(FIRST)
+    written = connection.wire.write
+
+    def is_full(data: bytes) -> None:
+        written(data)
+        connection.protocol.pause_writing()
+
+    connection.wire.write, connection.wire.abort = is_full, lambda: aborted.append(True)
+    aborted: list[bool] = []
+    connection.protocol.end_behind_answer()
+    connection.protocol.make_way()
+    assert b" 503 " in connection.wire.written and aborted

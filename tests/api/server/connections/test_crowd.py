@@ -130,3 +130,40 @@ async def test_nothing_is_kept_of_a_crowd_that_has_gone() -> None:
     await asyncio.sleep(0.1)
     gc.collect()
     assert not gone
+
+
+async def test_who_ends_behind_an_answer_takes_no_place_of_those_who_come_and_go() -> None:
+    many = [Waited(f"crowd-{number % 16}") for number in range(MOST)]
+    house = House(many)
+    for number in range(2 * RESERVED):
+        new = house.comes(f"other-{number}")
+        assert new is not None and house.asks(new)
+        house.connections.remove(new)
+    assert sum(each.ends for each in many) == 1
+    ended = next(each for each in many if each.ends)
+    again = house.comes(ended.address)
+    assert again is not None and not house.asks(again)
+
+
+async def test_who_has_gone_by_itself_gives_no_place_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crowd, "KEPT", 1e9)
+    house = House([Waited("crowd", due=float(number)) for number in range(MOST)])
+    first = house.comes("other")
+    assert first is not None and house.asks(first)
+    house.next_round()
+    for each in [each for each in house.connections if each.due is not None][: RESERVED // 2]:
+        each.is_gone = True
+    house.next_round()
+    for number in range(RESERVED):
+        new = house.comes(f"other-{number}")
+        assert new is not None and house.asks(new)
+        house.next_round()
+    assert len(house.connections) == MOST
+
+
+async def test_many_that_have_sent_nothing_keep_no_other_address_out() -> None:
+    house = House([Waited("own") for _ in range(MOST)])
+    for number in range(2 * RESERVED):
+        assert house.comes("silent", due=float(number))
+        house.next_round()
+    assert house.comes("own")
