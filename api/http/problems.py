@@ -44,7 +44,11 @@ CODES: Final[Mapping[str, tuple[int, str, str]]] = {
     "validation_failed": (422, "Validation failed", "one or more values are not accepted; see `errors`"),
     "rate_limited": (429, "Too many requests", "wait for `Retry-After` seconds"),
     "internal_error": (500, "Internal error", "a fault of the service; it was logged under `requestId`"),
-    "unavailable": (503, "Service unavailable", "the database cannot be reached; nothing was changed"),
+    "unavailable": (
+        503,
+        "Service unavailable",
+        "the database cannot be reached, and nothing was changed; or see `detail`: too many connections",
+    ),
     "storage_full": (507, "Storage full", "there is no room left; nothing was changed"),
 }
 """code -> status, title, meaning. The guide's page of error codes is made from it."""

@@ -30,6 +30,11 @@ READY: Final = "/health/ready"
 """Is answered all the same: agents and hooks in the fail mode `open` let a call through only where that is
 not there, and none may get there by a crowd of its own."""
 FULL: Final = "too many connections are open; try again"
+LEFT: Final = (
+    "too many connections are open, and the answer took long: what was asked may be done all the same; "
+    "send the same event again, and look first whether anything else was done"
+)
+"""Of a request that is at work, and goes on."""
 
 
 class Connection(Protocol):

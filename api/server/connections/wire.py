@@ -22,7 +22,7 @@ from api import metrics
 from api.http.problems import ApiError
 from api.server.connections.after_upgrade import parser_behind
 from api.server.connections.beginnings import credential_of
-from api.server.connections.crowd import FULL, READY
+from api.server.connections.crowd import FULL, LEFT, READY
 from api.server.connections.last_words import last_words
 from api.server.connections.shared import Shared
 from api.server.connections.small_chunks import TOGETHER, HeldFlow, is_full
@@ -141,7 +141,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """See `Connection`."""
         request = self._running or self.cycle
         if self.ends and not request.response_started:
-            self.transport.write(last_words(ApiError("unavailable", FULL)))
+            self.transport.write(last_words(ApiError("unavailable", FULL if self.beyond else LEFT)))
         unread = self._unread.due is not None  # to close would wait for the client to read it
         self._deadline = None  # nobody else takes its place as well
         self._unread.ends()
@@ -274,14 +274,14 @@ class BoundedProtocol(HttpToolsProtocol):
             app = last_of_its_connection(cycle, app, self._end_behind_body)
         if self.beyond:
             self.ends = not self._shared.crowd.takes_place(self, holder, self._end_a_wait)
+            if self.ends and cycle.scope["path"] != READY:
+                metrics.requested("", "", 503)
+                self.make_way()
+                return
             self.beyond = False
             if self.ends:
                 cycle.keep_alive = False
-                if cycle.scope["path"] == READY:
-                    start(cycle, app)  # in no queue, which keeps others out
-                else:
-                    metrics.requested("", "", 503)
-                    self.make_way()
+                start(cycle, app)  # in no queue, which keeps others out
                 return
         self._shared.beginnings.add(holder, self, lambda: start(cycle, app))
 

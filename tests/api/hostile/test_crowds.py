@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from api.server.connections.crowd import RESERVED
+from api.server.connections.crowd import FULL, LEFT, RESERVED
 from tests.api.hostile.test_connections import connected, event, rest_of
 from tests.api.hostile.test_wire import HOST, exchange, refused
 from tests.harness.event_connection import FIRST, Connection, Service
@@ -113,7 +113,9 @@ def test_who_has_given_way_waits_for_its_answer_as_long_as_there_is_room_beside_
         until(lambda: len(select.select(wires, [], [], 0)[0]) == more)
         early = select.select(wires, [], [], 0)[0]
         for wire in early:
-            refused(rest_of(wire), 503, "unavailable")
+            received = rest_of(wire)
+            refused(received, 503, "unavailable")
+            assert LEFT.encode() in received
         go_on()
         for wire in set(wires) - set(early):
             assert wire.recv(65_536).startswith(b"HTTP/1.1 200")
@@ -135,7 +137,7 @@ def test_where_nobody_has_more_than_one_a_new_one_is_refused(service: Served) ->
     with all_at_work(service, in_turns("one-each", *keys)):
         received, closed = exchange(service, runs(of_key(other)))
         refused(received, 503, "unavailable")
-        assert closed
+        assert closed and FULL.encode() in received
 
 
 def test_keys_of_a_crowd_take_no_place_of_one_another(service: Served) -> None:
