@@ -130,14 +130,14 @@ class Crowd:
     def gets_in(self, new: Connection) -> bool:
         """Whether a new connection, which is one of them, may stay until its first request says whose it is;
         else it is closed. If what is reserved is taken, one that ends behind its answer waits no longer, of
-        whoever has most of these; or one goes that has sent nothing yet: of many that come at once all are
-        heard."""
+        whoever has most of these; or, where they are more, one goes that has sent nothing yet: of many that
+        come at once all are heard."""
         self._count()
         if len(self._connections) - len(self._closed) > self._most + RESERVED:
-            holders = Counter(each.holder for each in self._ending)
-            goes = max(self._ending, key=lambda each: holders[each.holder], default=None)
-            if goes is None:
-                goes = self._next_unheard(new.address)
+            if len(self._new) > len(self._ending):
+                goes = self._next_unheard(new.address) or self._next_ending()
+            else:
+                goes = self._next_ending() or self._next_unheard(new.address)
             if goes is None:
                 self._closed.add(new)
                 return False
@@ -165,6 +165,11 @@ class Crowd:
                 self._ending.append(ends)
         view.at_work.setdefault(holder, []).append(new)
         return True
+
+    def _next_ending(self) -> Connection | None:
+        """Which waits no longer for its answer."""
+        holders = Counter(each.holder for each in self._ending)
+        return max(self._ending, key=lambda each: holders[each.holder], default=None)
 
     def _next_unheard(self, to: str) -> Connection | None:
         """Which goes of those that have sent nothing yet: the oldest of the address that has most of these,

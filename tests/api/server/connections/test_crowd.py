@@ -167,3 +167,13 @@ async def test_many_that_have_sent_nothing_keep_no_other_address_out() -> None:
         assert house.comes("silent", due=float(number))
         house.next_round()
     assert house.comes("own")
+
+
+async def test_who_is_answered_without_a_place_gives_way_to_none_that_have_sent_nothing() -> None:
+    house = House([Waited(f"crowd-{number}") for number in range(MOST)])
+    ready = house.comes("own")
+    assert ready is not None and not house.asks(ready)
+    for number in range(2 * RESERVED):
+        house.comes("silent", due=float(number))
+        house.next_round()
+    assert not ready.is_gone
