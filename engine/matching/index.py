@@ -72,19 +72,24 @@ MOST_ACCESS_PATHS: Final = 32
 """Access paths kept of one policy; also how deep the tree can grow."""
 
 
+def _usable(entry: IndexEntry) -> Sequence[AccessPath]:
+    """Those of its access paths that do not enter it too often."""
+    if entry.copies == 1:
+        return entry.access_paths
+    return [each for each in entry.access_paths if entry.copies * len(each.keys) <= MOST_COPIES]
+
+
 class TreeNode:
     """One level of the tree: the lookups, and the items that none of them leads to."""
 
     __slots__ = ("_always", "_by_key", "_by_root", "_computed")
 
     def __init__(self, entries: Sequence[IndexEntry]) -> None:
-        cost = costs(entries).__getitem__
+        usable_of = [_usable(entry) for entry in entries]
+        cost = costs(usable_of).__getitem__
         by_path: defaultdict[str, list[Entered]] = defaultdict(list)
         always: list[Any] = []
-        for entry in entries:
-            usable: Sequence[AccessPath] = entry.access_paths
-            if entry.copies > 1:
-                usable = [each for each in usable if entry.copies * len(each.keys) <= MOST_COPIES]
+        for entry, usable in zip(entries, usable_of, strict=True):
             if not usable:
                 always.append(entry.item)
                 continue

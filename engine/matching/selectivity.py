@@ -153,14 +153,14 @@ LEARN_FROM: Final = 256
 """With so many items in a node, literals that are parts of other literals count as common words."""
 
 
-def costs(entries: Sequence[IndexEntry]) -> dict[AccessPath, float]:
+def costs(usable: Sequence[Sequence[AccessPath]]) -> dict[AccessPath, float]:
     """How much work each access path is expected to leave, learnt from the items themselves: what many of
     them name, calls will have too."""
-    counted = Counter(chain.from_iterable([entry.access_paths for entry in entries]))
+    counted = Counter(chain.from_iterable(usable))
     named = _named(counted)
     totals = {where: max(sum(times.values()), ENOUGH) for where, times in named.items()}
     inside: Mapping[str, int] = {}
-    if len(entries) >= LEARN_FROM:
+    if len(usable) >= LEARN_FROM:
         literals = [each.keys for each in counted if each.kind in ("words", "start", "end")]
         inside = found_inside(set(chain.from_iterable(literals)))
     found: dict[AccessPath, float] = {}

@@ -113,7 +113,7 @@ def test_what_many_name_costs_more_and_what_is_derived_most() -> None:
         OneOf(parse("derived.recipients"), frozenset({"a@b.c"})),
     ]
     found = [access_paths(hint) for hint in hints]
-    cost = costs([IndexEntry(number, paths) for number, paths in enumerate(found)])
+    cost = costs(found)
     mail, wire, derived = (cost[found[at][0]] for at in (0, 3, 4))
     assert wire < mail < derived
 
