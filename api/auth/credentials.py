@@ -222,13 +222,14 @@ class Credentials:
         return keys.callers.get(digest)
 
     def holder(self, credential: str) -> str:
-        """Whose a key or the header of a token is, as far as memory goes; empty: that is not certain."""
+        """Whose a key or the header of a token is, as far as memory goes, behind of which kind that is: the
+        keys of an organisation, or users. Empty: that is not certain."""
         caller = self.known(key_digest(credential))
         if caller is not None:
-            return caller.holder
+            return f"organisation {caller.organisation_id} {caller.holder}"
         scheme, _, token = credential.partition(" ")
         try:
-            return str(self._claims(token.strip())["sub"]) if scheme.lower() == "bearer" else ""
+            return f"user {self._claims(token.strip())['sub']}" if scheme.lower() == "bearer" else ""
         except ApiError:
             return ""
 

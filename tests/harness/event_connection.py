@@ -139,7 +139,7 @@ class Service:
 
     def holder(self, credential: str) -> str:
         caller = self.known(key_digest(credential))
-        return "" if caller is None else caller.holder
+        return "" if caller is None else f"organisation {caller.organisation_id} {caller.holder}"
 
     async def from_key(self, key: str, address: str, *, certain: bool = False) -> Caller:
         caller = self.known(key_digest(key))

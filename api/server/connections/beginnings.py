@@ -12,12 +12,16 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
+from itertools import islice
 from typing import Final
 
 AT_ONCE: Final = 4
 """Requests of one holder that are begun in one round."""
 OF_ALL: Final = 8
-"""Requests of all holders in one round, beyond which each that has no other at work there has one begun."""
+"""Requests of all holders of one kind in one round, beyond which `AT_ONCE` more of them that have no other
+there have one begun as it comes."""
+ADDRESSES: Final = "address"
+"""The kind of all who have no valid credential."""
 
 BEGUN_TOGETHER: Final = 4
 """Requests that stood behind others, of all connections, in one round of the event loop."""
@@ -46,6 +50,11 @@ class NextRequests:
             self._loop.call_soon(self._serve)
 
 
+def kind_of(holder: str) -> str:
+    """What stands before the last word of a holder."""
+    return holder.rpartition(" ")[0]
+
+
 class Beginnings:
     """See the module; one per event loop. Those of one holder keep their order."""
 
@@ -53,41 +62,54 @@ class Beginnings:
         self._loop = loop
         self._begun: Counter[str] = Counter()
         """In this round, by holder. INVARIANT: while it holds any, the next round is called for."""
-        self._queues: dict[str, OrderedDict[Hashable, Begin]] = {}
-        """By holder and connection, which waits for one request at a time."""
+        self._of_kind: Counter[str] = Counter()
+        """The same by kind."""
+        self._queues: dict[str, dict[str, OrderedDict[Hashable, Begin]]] = {}
+        """By kind, holder and connection, which waits for one request at a time."""
 
     def add(self, holder: str, connection: Hashable, begin: Begin) -> None:
         """Begin a request, now or in its turn."""
-        if holder in self._queues or self._begun[holder] >= AT_ONCE or self._is_full(holder):
-            self._queues.setdefault(holder, OrderedDict())[connection] = begin
+        kind = kind_of(holder)
+        if holder in self._queues.get(kind, ()) or self._is_full(kind, holder):
+            self._queues.setdefault(kind, {}).setdefault(holder, OrderedDict())[connection] = begin
         else:
-            self._begin(holder, begin)
+            self._begin(kind, holder, begin)
 
     def leave(self, holder: str, connection: Hashable) -> None:
         """Its connection is lost: if it was not begun by now, it never is."""
-        if (queue := self._queues.get(holder)) is not None:
+        if (queue := self._queues.get(kind_of(holder), {}).get(holder)) is not None:
             queue.pop(connection, None)
 
-    def _begin(self, holder: str, begin: Begin) -> None:
+    def _begin(self, kind: str, holder: str, begin: Begin) -> None:
         if not self._begun:
             self._loop.call_soon(self._next_round)
         self._begun[holder] += 1
+        self._of_kind[kind] += 1
         begin()
 
-    def _is_full(self, holder: str) -> bool:
-        """Whether holders together have had enough begun in this round for one more of this one to wait."""
-        return self._begun[holder] > 0 and self._begun.total() >= OF_ALL
+    def _is_full(self, kind: str, holder: str) -> bool:
+        """Whether enough was begun in this round for one more of this holder to wait."""
+        own, all_of_them = self._begun[holder], self._of_kind[kind]
+        most = OF_ALL if own else OF_ALL + AT_ONCE
+        return own >= AT_ONCE or all_of_them >= most
 
     def _next_round(self) -> None:
         self._begun.clear()
-        for holder in list(self._queues):
-            if self._begun.total() >= OF_ALL:
-                break
-            queue = self._queues.pop(holder)
-            for _ in range(min(AT_ONCE, len(queue))):
-                self._begin(holder, queue.popitem(last=False)[1])
-            if queue:
-                self._queues[holder] = queue  # behind the others
+        self._of_kind.clear()
+        for kind in list(self._queues):
+            queues = self._queues[kind]
+            for holder in list(islice(queues, OF_ALL)):
+                if self._of_kind[kind] >= OF_ALL:
+                    break
+                queue = queues.pop(holder)
+                for _ in range(min(AT_ONCE, len(queue))):
+                    self._begin(kind, holder, queue.popitem(last=False)[1])
+                if queue:
+                    queues[holder] = queue  # behind the others
+            if not queues:
+                del self._queues[kind]
+        if self._queues and not self._begun:  # all that stood first have left
+            self._loop.call_soon(self._next_round)
 
 
 def credential_of(headers: list[tuple[bytes, bytes]]) -> bytes:

@@ -18,9 +18,14 @@ from collections.abc import Callable, Iterable, Set
 from time import thread_time
 from typing import Final, Protocol
 
+from api.server.connections.beginnings import kind_of
+
 RESERVED: Final = 32
 """Connections beyond the bound: some that end behind their answers, and new ones that nobody knows yet. They
 are twice as many as come in a round of the event loop: each is heard before it gives way to others."""
+FEW: Final = 8
+"""Connections that have sent nothing yet, or are of nobody who is known, which an address may have before it
+counts which has more: whoever has many addresses has one on each."""
 TIMES: Final = 2
 """As many connections at work as one who gets in must have whoever gives way. Else those of a crowd would
 take turns with one another, and what ends behind its answer would fill what is reserved."""
@@ -58,6 +63,10 @@ class Connection(Protocol):
         """Whose request is at work on it, or was begun last where it ends; None while there is none."""
 
     @property
+    def is_known(self) -> bool:
+        """The last request on it came with a valid key or token."""
+
+    @property
     def due(self) -> float | None:
         """When the client must have sent or read what is waited for; None while it waits for us."""
 
@@ -73,44 +82,65 @@ class _View:
 
     def __init__(self, connections: Iterable[Connection]) -> None:
         self.addresses: Counter[str] = Counter()
+        """By address, those of nobody who is known."""
         self.at_work: dict[str | None, list[Connection]] = {}
         """By holder."""
         self._refused: set[str] = set()
         """Holders that have enough of them."""
         idle = []
         for each in connections:
-            self.addresses[each.address] += 1
+            if not each.is_known:
+                self.addresses[each.address] += 1
             if not (each.beyond or each.ends):
                 if each.due is None:
                     self.at_work.setdefault(each.holder, []).append(each)
                 else:
                     idle.append(each)
-        self._idle = sorted(idle, key=lambda each: (self.addresses[each.address], -(each.due or 0.0)))
-        """The last one goes first: of the address that has most, whoever has been waited for the longest."""
+        self._idle = sorted(
+            idle, key=lambda each: (not each.is_known, self.addresses[each.address], -(each.due or 0.0))
+        )
+        """The last one goes first: those of nobody who is known before others, of the address that has most
+        of these, whoever has been waited for the longest."""
 
-    def next_idle(self, to: str) -> Connection | None:
-        """Which goes of those that are waited for; None: there is none of an address that has as many as the
-        one `to` which it gives way."""
+    def next_idle(self) -> Connection | None:
+        """Which goes of those that are waited for, if there is any: whoever has sent a request goes before."""
         while self._idle and (self._idle[-1].due is None or self._idle[-1].is_gone):
             self._idle.pop()
-        if not self._idle or self.addresses[self._idle[-1].address] < self.addresses[to]:
-            return None
-        return self._idle.pop()
+        return self._idle.pop() if self._idle else None
 
     def next_at_work(self, holder: str) -> Connection | None:
-        """Which ends: one of whoever has most of them, if that is far more than this holder has."""
+        """Which ends: one of whoever has most of them, if that is far more than this holder has. Those of one
+        kind together may not have far more than those of this one's: else who has many addresses, or makes
+        many keys, would keep out all others by few on each."""
         if holder in self._refused:
             return None
+        kinds: Counter[str] = Counter()
+        for each, theirs in self.at_work.items():
+            kinds[kind_of(each or "")] += len(theirs)
+        own_kind = kind_of(holder)
+        largest = max(kinds, key=kinds.__getitem__, default=own_kind)
+        gives_way = largest != own_kind and kinds[largest] > TIMES * (1 + kinds[own_kind])
+        if gives_way and (found := self._most_of(0, largest)) is not None:
+            return found
         own = sum(each.holder == holder and not each.ends for each in self.at_work.get(holder, ()))
-        while self.at_work:
-            found, most = max(self.at_work.items(), key=lambda each: len(each[1]))
-            if len(most) <= TIMES * (1 + own):
-                break
+        if (found := self._most_of(TIMES * (1 + own))) is None:
+            self._refused.add(holder)
+        return found
+
+    def _most_of(self, more_than: int, kind: str | None = None) -> Connection | None:
+        """One of the holder, of this kind, that has most of them."""
+        theirs = {
+            holder: each
+            for holder, each in self.at_work.items()
+            if kind is None or kind_of(holder or "") == kind
+        }
+        while True:
+            found, most = max(theirs.items(), key=lambda each: len(each[1]), default=(None, []))
+            if len(most) <= more_than:
+                return None
             each = most.pop()
             if each.holder == found and not each.ends:
                 return each
-        self._refused.add(holder)
-        return None
 
 
 class Crowd:
@@ -154,7 +184,7 @@ class Crowd:
         placed = len(self._connections) - len(self._new) - len(self._ending) - len(self._closed)
         view = self._view()
         if placed >= self._most or any(each.holder == holder for each in self._ending):
-            if (idle := view.next_idle(new.address)) is not None:
+            if (idle := view.next_idle()) is not None:
                 self._close(idle)
             # Whoever waited may ask again on the same connection: for some time there is one more.
             elif placed >= self._most + RESERVED // 2 or not end_a_wait():
@@ -173,12 +203,12 @@ class Crowd:
 
     def _next_unheard(self, to: str) -> Connection | None:
         """Which goes of those that have sent nothing yet: the oldest of the address that has most of these,
-        or else most of all. None: the one `to` which it gives way would have more then. Else those who open
+        or else most of all, where either is more than a few. None: the one `to` which it gives way would have more then. Else those who open
         one after the other would have each new one closed by the next, before its first request is read."""
         new, all_of = Counter(each.address for each in self._new), self._view().addresses
 
         def rank(address: str, more: int = 0) -> tuple[int, int]:
-            return new[address] + more, all_of[address]
+            return max(new[address] + more, FEW), max(all_of[address], FEW)
 
         goes = max(self._new, key=lambda each: (*rank(each.address), -(each.due or 0.0)), default=None)
         if goes is None or (goes.address != to and rank(goes.address) < rank(to, 1)):

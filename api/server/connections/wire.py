@@ -21,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from api import metrics
 from api.http.problems import ApiError
 from api.server.connections.after_upgrade import parser_behind
-from api.server.connections.beginnings import credential_of
+from api.server.connections.beginnings import ADDRESSES, credential_of, kind_of
 from api.server.connections.crowd import FULL, LEFT, READY
 from api.server.connections.last_words import last_words
 from api.server.connections.shared import Shared
@@ -126,9 +126,16 @@ class BoundedProtocol(HttpToolsProtocol):
             self._holder = self._whose()
         return self._holder
 
+    @property
+    def is_known(self) -> bool:
+        """See `Connection`."""
+        if self._holder is None:
+            self._holder = self._whose()
+        return kind_of(self._holder) != ADDRESSES
+
     def _whose(self) -> str:
         """Who sent the request that was begun last, as far as that is certain."""
-        return f"address {self.address}"
+        return f"{ADDRESSES} {self.address}"
 
     def end_behind_answer(self) -> None:
         """See `Connection`."""

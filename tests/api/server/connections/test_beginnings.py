@@ -12,7 +12,7 @@ import pytest
 from uvicorn.server import ServerState
 
 from api.cli.commands.serve import TAKEN_TOGETHER, _handles
-from api.server.connections.beginnings import AT_ONCE, OF_ALL, Beginnings, credential_of
+from api.server.connections.beginnings import ADDRESSES, AT_ONCE, OF_ALL, Beginnings, credential_of
 from tests.harness.event_connection import Connection, Service
 
 
@@ -49,6 +49,39 @@ async def test_who_asks_for_little_stands_behind_few_however_many_ask_for_much()
     assert all(begun.count(holder) == 10 for holder in holders)
 
 
+@pytest.mark.parametrize("crowd", ["address 2001:db8:{}::/64", "organisation a key-{}"])
+async def test_nobody_stands_behind_as_many_as_addresses_or_keys_are_cheap(crowd: str) -> None:
+    """However few requests each of them has."""
+    begun: list[str] = []
+    beginnings = Beginnings(asyncio.get_running_loop())
+    count = 500
+    for number in range(count):
+        holder = crowd.format(number)
+        beginnings.add(holder, 0, partial(begun.append, holder))
+    assert len(begun) == OF_ALL + AT_ONCE
+    for holder in ("organisation b key-0", "user u"):
+        beginnings.add(holder, 0, partial(begun.append, holder))
+        assert begun[-1] == holder
+    while beginnings._queues:
+        before = len(begun)
+        await asyncio.sleep(0)
+        assert 0 < len(begun) - before <= OF_ALL
+    assert len(set(begun)) == count + 2
+
+
+async def test_those_who_stood_first_may_all_have_left() -> None:
+    begun: list[int] = []
+    beginnings = Beginnings(asyncio.get_running_loop())
+    count = 4 * OF_ALL
+    for number in range(count):
+        beginnings.add(f"address {number}", number, partial(begun.append, number))
+    for number in range(count - 1):
+        beginnings.leave(f"address {number}", number)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert begun[-1] == count - 1 and not beginnings._queues
+
+
 async def test_a_request_whose_connection_is_lost_before_its_turn_waits_no_more() -> None:
     begun: list[str] = []
 
@@ -62,7 +95,8 @@ async def test_a_request_whose_connection_is_lost_before_its_turn_waits_no_more(
         connection.protocol.data_received(b"GET /%d HTTP/1.1\r\nx-api-key: k\r\n\r\n" % number)
     for number in (0, AT_ONCE):
         connections[number].protocol.connection_lost(ConnectionResetError())
-    waiting = connections[0].protocol._shared.beginnings._queues[connections[0].protocol.holder or ""]
+    first = connections[0].protocol
+    waiting = first._shared.beginnings._queues[ADDRESSES][first.holder or ""]
     assert list(waiting) == [each.protocol for each in connections[AT_ONCE + 1 :]]
     await connections[1].rest()
     assert begun == [f"/{each}" for each in range(AT_ONCE + 3) if each != AT_ONCE]
@@ -82,7 +116,7 @@ async def test_without_a_valid_credential_it_is_the_address_that_asks(sent: byte
     for number, connection in enumerate(connections):
         line = sent % number if sent else sent
         connection.protocol.data_received(b"GET /%d HTTP/1.1\r\n%b\r\n" % (number, line))
-    (waiting,) = connections[0].protocol._shared.beginnings._queues.values()
+    (waiting,) = connections[0].protocol._shared.beginnings._queues[ADDRESSES].values()
     assert len(waiting) == 2 * AT_ONCE
     await connections[-1].rest()
     assert begun == [f"/{number}" for number in range(3 * AT_ONCE)]

@@ -24,10 +24,19 @@ class Waited:
     beyond: bool = False
     ends: bool = False
     is_gone: bool = False
+    key: str = ""
+
+    @property
+    def whose(self) -> str:
+        return self.key or f"address {self.address}"
 
     @property
     def holder(self) -> str | None:
-        return f"address {self.address}" if self.due is None and not self.is_gone else None
+        return self.whose if self.due is None and not self.is_gone else None
+
+    @property
+    def is_known(self) -> bool:
+        return bool(self.key)
 
     def make_way(self) -> None:
         self.due, self.is_gone = None, True
@@ -43,11 +52,12 @@ class House:
         self.connections = set(connections)
         self.crowd = Crowd(self.connections, MOST)
 
-    def comes(self, address: str, due: float = 1e9) -> Waited | None:
-        """A new one that gets in."""
+    def comes(self, address: str, due: float = 1e9, key: str = "") -> Waited | None:
+        """A new one that gets in; `key` is what its first request will tell."""
         new = Waited(address, due=due, beyond=True)
         self.connections.add(new)
         if self.crowd.gets_in(new):
+            new.key = key
             return new
         self.connections.remove(new)
         return None
@@ -55,7 +65,7 @@ class House:
     def asks(self, new: Waited) -> bool:
         """Whether it has a place once its first request is known."""
         new.due = None
-        new.ends = not self.crowd.takes_place(new, f"address {new.address}", lambda: False)
+        new.ends = not self.crowd.takes_place(new, new.whose, lambda: False)
         new.beyond = False
         return not new.ends
 
@@ -80,6 +90,30 @@ async def test_the_address_that_has_most_gives_way_first() -> None:
     new = house.comes("third")
     assert new is not None and house.asks(new)
     assert [each.is_gone for each in (older, many[0])] == [False, True]
+
+
+async def test_who_has_a_key_gets_in_beside_many_addresses_that_say_nothing() -> None:
+    """However many connections there are already from where it comes."""
+    own = [Waited("office", key=f"organisation a key-{number}") for number in range(40)]
+    silent = [Waited(f"crowd-{number}", due=float(number)) for number in range(MOST - len(own))]
+    house = House([*own, *silent])
+    assert all(house.comes(f"new-{number}") for number in range(RESERVED))
+    for number in range(len(silent)):
+        new = house.comes("office", key=f"organisation a key-{number % 40}")
+        assert new is not None and house.asks(new)
+        house.next_round()
+        assert house.comes(f"more-{number}")  # in its place
+    assert not any(each.is_gone or each.ends for each in own)
+
+
+@pytest.mark.parametrize("crowd", ["address {}", "organisation a key-{}"])
+async def test_who_has_a_key_or_token_gets_in_beside_many_who_have_few_at_work(crowd: str) -> None:
+    house = House([Waited(f"crowd-{number}", key=crowd.format(number)) for number in range(MOST)])
+    for whose in ("organisation b key-0", "user u"):
+        new = house.comes("another", key=whose)
+        assert new is not None and house.asks(new)
+    new = house.comes("another", key=crowd.format(0))
+    assert new is not None and not house.asks(new)
 
 
 async def test_of_many_that_come_at_once_each_is_heard_before_it_gives_way() -> None:
