@@ -8,13 +8,13 @@ bits, stored as SHA-256. What fails says only that it failed, or that its time i
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import secrets
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ import jwt
 
 from api.auth.login_draw import LoginDraw
 from api.auth.passwords import PasswordHasher
+from api.auth.shared_looks import SharedLooks
 from api.auth.throttle import Throttle
 from api.auth.user_tokens import verify_user_token
 from api.caller import Caller
@@ -124,8 +125,7 @@ class Credentials:
         """The keys that the log has told of."""
         self._reading = threading.Lock()
         self._begun, self._read = 0, 0
-        self._next_look: asyncio.Task[None] | None = None
-        self._looking = asyncio.Lock()
+        self._looks = SharedLooks()
         self._wrong_keys = Throttle(WRONG_KEYS_AT_ONCE, WRONG_KEYS_PER_SECOND, steady)
 
     @property
@@ -149,7 +149,10 @@ class Credentials:
     async def from_token(self, token: str) -> Caller:
         """The user of an access token; raises `unauthenticated`."""
         claims = self._claims(token)
-        user = await self._store.read_first(accounts.find_user, claims["sub"])
+        user_id = str(claims["sub"])
+        user = await self._looks.of(
+            ("user", user_id), partial(self._store.read_first, accounts.find_user, user_id)
+        )
         if user is None or not user["enabled"] or _generation(claims) != user["tokenGeneration"]:
             raise unauthenticated("the access token is not valid any more; log in again")
         return self.person(user)
@@ -243,10 +246,8 @@ class Credentials:
         digest = key_digest(key)
         known = self.known(digest) is not None
         wait = 0 if known else self._wrong_keys.wait(address)
-        if wait:
+        if certain or not known:
             await self._catch_up_together()
-        elif certain or not known:
-            await self._catch_up()
         caller = self.known(digest)
         if caller is not None:
             return caller
@@ -274,14 +275,7 @@ class Credentials:
 
     async def _catch_up_together(self) -> None:
         """One look for all who ask before it begins, so that many cost the database little."""
-        if self._next_look is None:
-            self._next_look = asyncio.create_task(self._look_next())
-        await asyncio.shield(self._next_look)
-
-    async def _look_next(self) -> None:
-        async with self._looking:
-            self._next_look = None  # INVARIANT: who asks from now on waits for the one after this
-            await self._catch_up()
+        await self._looks.of("keys", self._catch_up)
 
     async def _catch_up(self) -> None:
         if await self._store.read_first(accounts.keys_version) != self._keys.version:
@@ -294,7 +288,7 @@ class Credentials:
             if not self.is_active(caller):
                 raise unauthenticated("the API key was revoked while this request waited", "ApiKey")
         elif caller.user_id is not None:
-            await self._store.read_first(self.recheck_here, caller)
+            await self._looks.of(caller, partial(self._store.read_first, self.recheck_here, caller))
 
     def recheck_here(self, caller: Caller) -> None:
         """The same of a person, for a thread that may query: inside a transaction nothing ends meanwhile."""

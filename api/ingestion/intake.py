@@ -14,6 +14,7 @@ from time import thread_time
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
+from api.auth.shared_looks import SharedLooks
 from api.caller import Caller
 from api.clock import Clock
 from api.database.connection import Database
@@ -66,6 +67,7 @@ class Intake:
         """Key to its events that wait to be written."""
         self._room: dict[str, asyncio.Future[None]] = {}
         """Key to what is done when fewer of them wait."""
+        self._looks = SharedLooks()
         self._rounds = Rounds()
         self._slices: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -124,7 +126,9 @@ class Intake:
         return await self.turns.run(key_id, work, size=size, usual=usual)
 
     async def _rule(self, caller: Caller) -> Any:
-        return await self._store.read_first(accounts.user_token_rule, caller.organisation_id)
+        organisation_id = caller.organisation_id
+        look = partial(self._store.read_first, accounts.user_token_rule, organisation_id)
+        return await self._looks.of(organisation_id, look)
 
     def evaluate(self, event: Incoming) -> None:
         """Evaluate a call on this thread, as what its key has taken."""
