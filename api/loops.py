@@ -7,7 +7,12 @@ import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import ContextVar
 from typing import Any, Final
+
+has_gone: ContextVar[Callable[[], bool]] = ContextVar("has_gone", default=lambda: False)
+"""Says of the request that the running code is at work for whether its client has gone without an answer:
+what has not begun by then need not be done."""
 
 MOST_OF_ONE: Final = 64
 """Pieces of work of one person that wait for a place."""

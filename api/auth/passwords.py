@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 import argon2
 
 from api.http.problems import ApiError
-from api.loops import FairPlaces, Threads
+from api.loops import FairPlaces, Threads, has_gone
 
 T = TypeVar("T")
 
@@ -127,6 +127,8 @@ class PasswordHasher:
 
     async def _run(self, work: Callable[[], T], holder: str = LOGINS) -> T:
         async with self._places.place(holder):
+            if has_gone.get()():
+                raise asyncio.CancelledError
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from api.ingestion.quotas import OverQuota, ProcessorTime
-from api.loops import call_on
+from api.loops import call_on, has_gone
 
 T = TypeVar("T")
 
@@ -50,8 +50,8 @@ class _Work:
     size: int
     name: Hashable
     usual: bool
-    futures: list[asyncio.Future[Any]] = field(default_factory=list)
-    """Of those who wait for it, each on its loop."""
+    futures: dict[asyncio.Future[Any], Callable[[], bool]] = field(default_factory=dict)
+    """Of those who wait for it, each on its loop, and what says whether the client has gone."""
 
 
 class Turns:
@@ -94,10 +94,10 @@ class Turns:
             waiting = self._waiting.setdefault(key_id, deque())
             same = next((work for work in waiting if name is not None and work.name == name), None)
             if same is not None:
-                same.futures.append(future)
+                same.futures[future] = has_gone.get()
             else:
                 self._refuse_too_much(waiting, size, usual)
-                waiting.append(_Work(function, size, name, usual, [future]))
+                waiting.append(_Work(function, size, name, usual, {future: has_gone.get()}))
             self._changed.notify()
         try:
             return await future
@@ -198,7 +198,9 @@ def _do(work: _Work) -> None:
     """INVARIANT: nothing of it stays once who waits has it. A result, an exception and the frames that it
     came through know bodies of megabytes; if they knew who waits for them in turn, all of it would lie there
     until the collector comes by, which counts objects and not bytes."""
-    futures = [future for future in work.futures if not future.cancelled()]
+    left = [future for future, gone in work.futures.items() if gone()]
+    _tell(left, asyncio.Future.cancel, None)
+    futures = [each for each in work.futures if each not in left and not each.cancelled()]
     if not futures:
         return  # whoever asked has gone
     _hurry(work, True)

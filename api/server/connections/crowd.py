@@ -103,7 +103,7 @@ class _View:
         of these, whoever has been waited for the longest."""
 
     def next_idle(self) -> Connection | None:
-        """Which goes of those that are waited for, if there is any: whoever has sent a request goes before."""
+        """Which goes of those that are waited for, if there is any: who has sent a request goes before."""
         while self._idle and (self._idle[-1].due is None or self._idle[-1].is_gone):
             self._idle.pop()
         return self._idle.pop() if self._idle else None
@@ -203,8 +203,9 @@ class Crowd:
 
     def _next_unheard(self, to: str) -> Connection | None:
         """Which goes of those that have sent nothing yet: the oldest of the address that has most of these,
-        or else most of all, where either is more than a few. None: the one `to` which it gives way would have more then. Else those who open
-        one after the other would have each new one closed by the next, before its first request is read."""
+        or else most of all, where either is more than a few. None: the one `to` which it gives way would have
+        more then. Else those who open one after the other would have each new one closed by the next, before
+        its first request is read."""
         new, all_of = Counter(each.address for each in self._new), self._view().addresses
 
         def rank(address: str, more: int = 0) -> tuple[int, int]:

@@ -14,12 +14,14 @@ do, keeps its body, which the parser would take for the first words of the other
 from __future__ import annotations
 
 import sys
+from contextvars import copy_context
 from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from api import metrics
 from api.http.problems import ApiError
+from api.loops import has_gone
 from api.server.connections.after_upgrade import parser_behind
 from api.server.connections.beginnings import ADDRESSES, credential_of, kind_of
 from api.server.connections.crowd import FULL, LEFT, READY
@@ -290,7 +292,9 @@ class BoundedProtocol(HttpToolsProtocol):
                 cycle.keep_alive = False
                 start(cycle, app)  # in no queue, which keeps others out
                 return
-        self._shared.beginnings.add(holder, self, lambda: start(cycle, app))
+        context = copy_context()
+        context.run(has_gone.set, lambda: cycle.disconnected)
+        self._shared.beginnings.add(holder, self, lambda: context.run(start, cycle, app))
 
     def _end_behind_body(self) -> None:
         self._ends_behind_body = True

@@ -1,0 +1,89 @@
+"""What waits for its turn is not done for clients that have gone meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextvars import copy_context
+from typing import Any
+
+import pytest
+
+from api.auth.passwords import PasswordHasher
+from api.ingestion.quotas import ProcessorTime
+from api.ingestion.turns import Turns
+from api.loops import has_gone
+from tests.harness.event_connection import Connection, Service
+
+
+def of_client(gone: threading.Event, work: Callable[[], Any]) -> asyncio.Task[Any]:
+    context = copy_context()
+    context.run(has_gone.set, gone.is_set)
+    return asyncio.get_running_loop().create_task(work(), context=context)
+
+
+async def test_work_of_who_has_gone_is_left_out() -> None:
+    turns, begun, go, gone = (
+        Turns("test", 1, ProcessorTime()),
+        threading.Event(),
+        threading.Event(),
+        threading.Event(),
+    )
+    done: list[str] = []
+
+    def first() -> None:
+        begun.set()
+        go.wait(5)
+
+    busy = asyncio.create_task(turns.run("busy", first))
+    await asyncio.to_thread(begun.wait, 5)
+    crowd = [
+        of_client(gone, lambda key=key: turns.run(key, lambda: done.append(key)))  # type: ignore[misc]
+        for key in ("a", "b")
+    ]
+    shared = [
+        of_client(which, lambda: turns.run("c", lambda: done.append("c"), name="same"))
+        for which in (gone, threading.Event())
+    ]
+    await asyncio.sleep(0.05)
+    gone.set()
+    go.set()
+    await busy
+    await shared[1]
+    assert done == ["c"]
+    ended = await asyncio.gather(*crowd, shared[0], return_exceptions=True)
+    assert [type(each) for each in ended] == [asyncio.CancelledError] * 3
+    turns.close()
+
+
+async def test_no_password_is_looked_at_for_who_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+    monkeypatch.setattr("api.auth.passwords.matches", lambda stored, password: looked.append(password))
+    hasher, gone = PasswordHasher(), threading.Event()
+    hasher._dummy = "dummy"
+    gone.set()
+    with pytest.raises(asyncio.CancelledError):
+        await of_client(gone, lambda: hasher.matches(None, "of nobody", "address"))
+    await hasher.matches(None, "mine", "address")
+    assert looked == ["mine"]
+    hasher.close()
+
+
+async def test_a_request_knows_whether_its_client_has_gone() -> None:
+    said: list[bool] = []
+    go = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        said.append(has_gone.get()())
+        await go.wait()
+        said.append(has_gone.get()())
+
+    connection = Connection(Service(), app=app)
+    connection.protocol.data_received(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+    await asyncio.sleep(0)
+    connection.protocol.connection_lost(None)
+    go.set()
+    await connection.rest()
+    assert said == [False, True]
+    assert not has_gone.get()()
