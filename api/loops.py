@@ -5,17 +5,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextvars import ContextVar
-from typing import Any, Final
+from contextvars import ContextVar, copy_context
+from typing import Any, Final, TypeVar
 
 has_gone: ContextVar[Callable[[], bool]] = ContextVar("has_gone", default=lambda: False)
 """Says of the request that the running code is at work for whether its client has gone without an answer:
 what has not begun by then need not be done."""
 
+T = TypeVar("T")
+
 MOST_OF_ONE: Final = 64
 """Pieces of work of one person that wait for a place."""
+
+
+def shared_task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """A task of several requests, which goes on whichever of their clients have gone."""
+    context = copy_context()
+    context.run(has_gone.set, lambda: False)
+    return asyncio.create_task(work, context=context)
 
 
 def call_on(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: Any) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
+from api.loops import shared_task
+
 T = TypeVar("T")
 
 
@@ -27,7 +29,7 @@ class SharedLooks:
         found = self._next.get(name)
         if found is None:
             lock = self._looking.setdefault(name, asyncio.Lock())
-            found = self._next[name] = asyncio.create_task(self._look(name, look, lock))
+            found = self._next[name] = shared_task(self._look(name, look, lock))
             found.add_done_callback(_retrieve)
         result: T = await asyncio.shield(found)
         return result

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from api.caller import Caller
+from api.loops import shared_task
 
 T = TypeVar("T")
 
@@ -78,7 +79,7 @@ class Waits:
         as for all. It begins with the first, and ends with the news, or with the last of them."""
         shared = self._looks.get(what)
         if shared is None or shared.task.done():
-            shared = self._looks[what] = _Look(asyncio.create_task(look()))
+            shared = self._looks[what] = _Look(shared_task(look()))
             shared.task.add_done_callback(_retrieve)
         shared.count += 1
         try:

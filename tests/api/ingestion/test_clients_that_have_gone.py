@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from api.auth.passwords import PasswordHasher
+from api.auth.shared_looks import SharedLooks
 from api.ingestion.quotas import ProcessorTime
 from api.ingestion.turns import Turns
 from api.loops import has_gone
+from api.updates.waits import Waits
 from tests.harness.event_connection import Connection, Service
 
 
@@ -87,3 +89,32 @@ async def test_a_request_knows_whether_its_client_has_gone() -> None:
     await connection.rest()
     assert said == [False, True]
     assert not has_gone.get()()
+
+
+async def test_what_several_wait_for_goes_on_when_the_first_of_them_has_gone() -> None:
+    turns, waits, looks, gone, go = (
+        Turns("test", 1, ProcessorTime()),
+        Waits(100),
+        SharedLooks(),
+        threading.Event(),
+        threading.Event(),
+    )
+
+    async def look() -> str:
+        await turns.run("busy", lambda: go.wait(5))
+        return await turns.run("look", lambda: "found")
+
+    async def together() -> str:
+        with waits.together("name", look) as found:
+            return await asyncio.shield(found)
+
+    for ask in (together, lambda: looks.of("name", look)):
+        go.clear()
+        gone.clear()
+        first, second = of_client(gone, ask), of_client(threading.Event(), ask)
+        await asyncio.sleep(0.05)
+        gone.set()
+        go.set()
+        assert await second == "found"
+        await first
+    turns.close()
