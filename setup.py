@@ -28,7 +28,9 @@ class Build(build_py):
     def run(self) -> None:
         super().run()
         if not self.editable_mode:
-            shutil.copytree(SHIPPED, Path(self.build_lib) / "api" / SHIPPED, dirs_exist_ok=True)
+            target = Path(self.build_lib) / "api" / SHIPPED
+            # Not what a service that ran in this checkout noted there, nor what is git's or an editor's.
+            shutil.copytree(SHIPPED, target, ignore=shutil.ignore_patterns(".*"), dirs_exist_ok=True)
             (Path(self.build_lib) / REVISION).write_text(revision(), encoding="utf-8")
 
 

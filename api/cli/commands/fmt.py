@@ -63,6 +63,11 @@ def _fmt(arguments: argparse.Namespace) -> int:
     with progress("laying out", len(files)) as step:
         for path in files:
             step()
+            if path.exists() and not path.is_file():  # a pipe, of which the end may never come
+                message = "this is not a regular file; remove it"
+                remarks.append(Remark("error", "not_a_file", message, str(path)))
+                unreadable += 1
+                continue
             try:
                 before = path.read_bytes()
             except OSError as error:

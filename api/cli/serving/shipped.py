@@ -36,7 +36,9 @@ def lay_out(settings: Settings) -> bool:
     # Beside it and then renamed, so that a start that is cut off leaves no half of it.
     aside = Path(tempfile.mkdtemp(prefix=".policies-", dir=target.absolute().parent))
     try:
-        shutil.copytree(source, aside / FOLDER, copy_function=shutil.copyfile)
+        # Without what a service that ran in a checkout noted there, by which this would be its folder.
+        hidden = shutil.ignore_patterns(".*")
+        shutil.copytree(source, aside / FOLDER, ignore=hidden, copy_function=shutil.copyfile)
         (aside / FOLDER).rename(target)
     finally:
         shutil.rmtree(aside, ignore_errors=True)

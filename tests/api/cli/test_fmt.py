@@ -197,6 +197,14 @@ def test_fmt_reports_what_it_cannot_read_and_does_the_rest(shell: Shell) -> None
     assert file.read_text() == TIDY
 
 
+def test_fmt_does_not_wait_for_a_pipe(shell: Shell) -> None:
+    file = shell.write("policies/messy.yaml", MESSY)
+    os.mkfifo(file.parent / "pipe.yaml")
+    code, output, _ = shell.process("fmt", shell.folder)
+    assert code == 2 and "pipe.yaml: error: this is not a regular file; remove it" in output
+    assert file.read_text() == TIDY
+
+
 @pytest.mark.parametrize("path", [*ACCEPTED, *SHIPPED], ids=lambda path: path.stem)
 def test_fmt_says_the_same(path: Path) -> None:
     source = path.read_bytes()

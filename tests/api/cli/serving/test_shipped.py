@@ -20,12 +20,29 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+def documents(folder: Path) -> dict[str, bytes]:
+    """Without what a service, git and editors have left there."""
+    return {name: content for name, content in files(folder).items() if "/." not in f"/{name}"}
+
+
 @pytest.fixture
-def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def checkout(tmp_path: Path) -> Path:
+    """One in which a service has run, and where the policies are a clone of their own."""
+    folder = tmp_path / "checkout"
+    shutil.copytree(SHIPPED, folder / "policies.d", ignore=shutil.ignore_patterns(".*"))
+    for name in (".governance/base.json", ".governance/installation.json", ".git/HEAD", "policies/.swp"):
+        left = folder / "policies.d" / name
+        left.parent.mkdir(exist_ok=True)
+        left.write_text("{}", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def wheel(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The packages as the build of a wheel leaves them, without those of Python."""
     monkeypatch.setattr(setuptools, "setup", lambda **_: None)
     monkeypatch.setattr(build_py, "run", lambda _: None)
-    monkeypatch.chdir(ROOT)
+    monkeypatch.chdir(checkout)
     names: dict[str, Any] = {}
     exec(compile((ROOT / "setup.py").read_text("utf-8"), "setup.py", "exec"), names)
     build = names["Build"].__new__(names["Build"])
@@ -35,8 +52,7 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_wheel_holds_all_that_is_shipped(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert files(wheel / "api/policies.d") == files(SHIPPED)
-    assert (ROOT / "MANIFEST.in").read_text("utf-8").split() == ["graft", "policies.d"]
+    assert files(wheel / "api/policies.d") == documents(SHIPPED)
     assert shipped.shipped() == SHIPPED
     monkeypatch.setattr(shipped, "PACKAGE", wheel / "api")
     assert shipped.shipped() == wheel / "api/policies.d"
@@ -47,10 +63,21 @@ def test_the_first_start_in_an_empty_folder_lays_it_out(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     given = settings.load({})
-    assert shipped.lay_out(given) and files(tmp_path / "policies.d") == files(SHIPPED)
+    assert shipped.lay_out(given) and files(tmp_path / "policies.d") == documents(SHIPPED)
     assert [each.name for each in tmp_path.iterdir()] == ["policies.d"]
     (tmp_path / "policies.d/policies/hold-payments.yaml").unlink()
     assert not shipped.lay_out(given), "what is there is left alone"
+
+
+def test_what_a_service_noted_in_the_checkout_is_not_laid_out(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By it a first start would take the folder for that of another installation."""
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    monkeypatch.setattr(shipped, "PACKAGE", checkout / "api")
+    assert shipped.lay_out(settings.load({}))
+    assert files(tmp_path / "empty/policies.d") == documents(SHIPPED)
 
 
 @pytest.mark.parametrize(
