@@ -94,6 +94,22 @@ def test_somebody_is_added_and_their_role_is_changed(console: Console) -> None:
     readable(page)
 
 
+def test_nobody_disables_themselves_by_one_click(console: Console) -> None:
+    console.expect_trouble("Failed to load resource")
+    page = entered(console, "/people", "admin")
+    mine = page.get_by_role("list", name="People").get_by_role("listitem").filter(has_text="(you)")
+    mine.get_by_role("button", name="Disable").click()
+    dialog = page.get_by_role("dialog", name="Disable yourself")
+    readable(page)
+    dialog.get_by_role("button", name="Close").click()
+    page.reload()
+    expect(mine).not_to_contain_text("disabled")
+    mine.get_by_role("button", name="Disable").click()
+    dialog.get_by_role("button", name="Disable").click()
+    expect(page.get_by_text("Your session has ended.")).to_be_visible()
+    expect(dialog).to_be_hidden()
+
+
 def test_a_key_is_made_shown_once_and_revoked(console: Console) -> None:
     page = entered(console, "/people", "admin")
     page.get_by_role("button", name="Add a key").click()

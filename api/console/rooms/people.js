@@ -49,6 +49,7 @@ export function open(root, context) {
   function person(each) {
     const path = `/v1/users/${encodeURIComponent(each.userId)}`;
     const own = each.email === user.email;
+    const turn = () => service.request("PATCH", path, { enabled: !each.enabled }, signal);
     return el("div.row", {},
       el("strong.subject", {}, said(each.email), own && " (you)"),
       el("span.time", {}, when(each.createdAt)),
@@ -72,9 +73,13 @@ export function open(root, context) {
             },
           });
         } }, "Password"),
-        el("button.quiet", { type: "button", onclick: () => act(
-          () => service.request("PATCH", path, { enabled: !each.enabled }, signal),
-          [each.enabled ? "Disabled: " : "Enabled: ", said(each.email), "."]) }, each.enabled ? "Disable" : "Enable")));
+        el("button.quiet", { type: "button", onclick: () => (own ? ask("Disable yourself", {
+          hint: "Your session ends at once, and only another admin can let you in again.", fields: [], verb: "Disable", tone: "reject",
+          async submit() {
+            await turn();
+            return people.refresh;
+          },
+        }) : act(turn, [each.enabled ? "Disabled: " : "Enabled: ", said(each.email), "."])) }, each.enabled ? "Disable" : "Enable")));
   }
 
   function addKey() {
