@@ -137,8 +137,11 @@ def verify_user_token(token: str, rule: Mapping[str, Any] | None, now: float) ->
         )
     try:
         claims = _verified_claims(token, rule)
-    except (jwt.PyJWTError, ValueError, TypeError, RecursionError, ApiError):
-        raise _refused("`metadata.userToken` does not verify by the rule of this organisation") from None
+    except (jwt.PyJWTError, ValueError, TypeError, RecursionError, ApiError) as error:
+        # Claims are looked at once the signature holds, so that nobody can ask for what is expected.
+        raise _refused(
+            f"`metadata.userToken` does not verify by the rule of this organisation{_why(error)}"
+        ) from None
     expires, begins, issued = (_moment(claims, name) for name in ("exp", "nbf", "iat"))
     if expires is None or expires + LEEWAY <= now:
         raise _refused("`metadata.userToken` has expired; get a new one from the identity provider")
@@ -155,6 +158,17 @@ def verify_user_token(token: str, rule: Mapping[str, Any] | None, now: float) ->
     if chain:
         facts["delegation"] = {"chain": chain}
     return facts
+
+
+def _why(error: Exception) -> str:
+    match error:
+        case jwt.MissingRequiredClaimError():
+            return f": it has no `{error.claim}`"
+        case jwt.InvalidIssuerError():
+            return ": its `iss` is not exactly the issuer of the rule"
+        case jwt.InvalidAudienceError():
+            return ": its `aud` does not hold the audience of the rule"
+    return ""
 
 
 def _verified_claims(token: str, rule: Mapping[str, Any]) -> dict[str, Any]:

@@ -150,17 +150,18 @@ def test_issuer_and_audience_are_checked_when_the_rule_names_them() -> None:
     rule = RULES["HS256"][0] | {"issuer": "https://id.example", "audience": "governance"}
     verify(token(iss="https://id.example", aud="governance"), rule)
     verify(token(iss="https://id.example", aud=["other", "governance"]), rule)
-    for claims in (
-        {},
-        {"iss": "https://id.example"},
-        {"aud": "governance"},
-        {"iss": "https://evil.example", "aud": "governance"},
-        {"iss": "https://id.example", "aud": "other"},
-        {"iss": "https://id.example/", "aud": "governance"},
-        {"iss": "https://id", "aud": "governance"},
-        {"iss": "", "aud": "governance"},
+    for claims, words in (
+        ({}, "has no `"),
+        ({"iss": "https://id.example"}, "has no `aud`"),
+        ({"aud": "governance"}, "has no `iss`"),
+        ({"iss": "https://evil.example", "aud": "governance"}, "its `iss`"),
+        ({"iss": "https://id.example", "aud": "other"}, "its `aud`"),
+        ({"iss": "https://id.example/", "aud": "governance"}, "its `iss`"),
+        ({"iss": "https://id", "aud": "governance"}, "its `iss`"),
+        ({"iss": "", "aud": "governance"}, "its `iss`"),
     ):
-        refusal(token(**claims), rule)
+        assert words in refusal(token(**claims), rule), claims
+    assert refusal(jwt.encode({"iss": "e"}, "x" * 40, "HS256"), rule).endswith("organisation"), "unsigned"
 
 
 def test_the_header_of_a_token_chooses_nothing() -> None:
