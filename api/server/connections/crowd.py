@@ -13,8 +13,9 @@ else - no credential, a wrong one - for the address that it comes from.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Iterable, Set
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Set
+from heapq import heappop, heappush
 from time import thread_time
 from typing import Final, Protocol
 
@@ -77,14 +78,42 @@ class Connection(Protocol):
         """It `ends`."""
 
 
+class _AtWork:
+    """Those of one kind that are at work, by holder."""
+
+    def __init__(self) -> None:
+        self.of: defaultdict[str, list[Connection]] = defaultdict(list)
+        self.size = 0
+        self._largest: list[tuple[int, str]] = []
+        """A heap: of each holder every number that it has, or had, below zero."""
+
+    def add(self, each: Connection, holder: str) -> None:
+        self.of[holder].append(each)
+        self.size += 1
+        heappush(self._largest, (-len(self.of[holder]), holder))
+
+    def most(self) -> int:
+        """How many of them one holder has."""
+        while self._largest and -self._largest[0][0] > len(self.of[self._largest[0][1]]):
+            heappop(self._largest)
+        return -self._largest[0][0] if self._largest else 0
+
+    def taken(self) -> Connection | None:
+        """One of the holder that has most, of which there are some; None: it was not at work any more."""
+        holder = self._largest[0][1]
+        each = self.of[holder].pop()
+        self.size -= 1
+        return each if each.holder == holder and not each.ends else None
+
+
 class _View:
     """How those that have a place stood when all were looked at last, and what was decided since."""
 
     def __init__(self, connections: Iterable[Connection]) -> None:
         self.addresses: Counter[str] = Counter()
         """By address, those of nobody who is known."""
-        self.at_work: dict[str | None, list[Connection]] = {}
-        """By holder."""
+        self._at_work: defaultdict[str, _AtWork] = defaultdict(_AtWork)
+        """By kind."""
         self._refused: set[str] = set()
         """Holders that have enough of them."""
         idle = []
@@ -92,8 +121,8 @@ class _View:
             if not each.is_known:
                 self.addresses[each.address] += 1
             if not (each.beyond or each.ends):
-                if each.due is None:
-                    self.at_work.setdefault(each.holder, []).append(each)
+                if (holder := each.holder) is not None:
+                    self.begins(each, holder)
                 else:
                     idle.append(each)
         self._idle = sorted(
@@ -101,6 +130,10 @@ class _View:
         )
         """The last one goes first: those of nobody who is known before others, of the address that has most
         of these, whoever has been waited for the longest."""
+
+    def begins(self, each: Connection, holder: str) -> None:
+        """It has a place, and is at work."""
+        self._at_work[kind_of(holder)].add(each, holder)
 
     def next_idle(self) -> Connection | None:
         """Which goes of those that are waited for, if there is any: who has sent a request goes before."""
@@ -114,33 +147,24 @@ class _View:
         many keys, would keep out all others by few on each."""
         if holder in self._refused:
             return None
-        kinds: Counter[str] = Counter()
-        for each, theirs in self.at_work.items():
-            kinds[kind_of(each or "")] += len(theirs)
-        own_kind = kind_of(holder)
-        largest = max(kinds, key=kinds.__getitem__, default=own_kind)
-        gives_way = largest != own_kind and kinds[largest] > TIMES * (1 + kinds[own_kind])
-        if gives_way and (found := self._most_of(0, largest)) is not None:
-            return found
-        own = sum(each.holder == holder and not each.ends for each in self.at_work.get(holder, ()))
-        if (found := self._most_of(TIMES * (1 + own))) is None:
+        own, kinds = self._at_work[kind_of(holder)], self._at_work.values()
+        largest = max(kinds, key=lambda each: each.size)
+        if largest is not own and largest.size > TIMES * (1 + own.size):
+            found = _taken([largest], 0)
+        else:
+            mine = sum(each.holder == holder and not each.ends for each in own.of[holder])
+            found = _taken(kinds, TIMES * (1 + mine))
+        if found is None:
             self._refused.add(holder)
         return found
 
-    def _most_of(self, more_than: int, kind: str | None = None) -> Connection | None:
-        """One of the holder, of this kind, that has most of them."""
-        theirs = {
-            holder: each
-            for holder, each in self.at_work.items()
-            if kind is None or kind_of(holder or "") == kind
-        }
-        while True:
-            found, most = max(theirs.items(), key=lambda each: len(each[1]), default=(None, []))
-            if len(most) <= more_than:
-                return None
-            each = most.pop()
-            if each.holder == found and not each.ends:
-                return each
+
+def _taken(kinds: Collection[_AtWork], more_than: int) -> Connection | None:
+    """One of who has most of all these, if it is so many."""
+    while (most := max(kinds, key=_AtWork.most)).most() > more_than:
+        if (found := most.taken()) is not None:
+            return found
+    return None
 
 
 class Crowd:
@@ -193,7 +217,7 @@ class Crowd:
                     return False
                 ends.end_behind_answer()
                 self._ending.append(ends)
-        view.at_work.setdefault(holder, []).append(new)
+        view.begins(new, holder)
         return True
 
     def _next_ending(self) -> Connection | None:
