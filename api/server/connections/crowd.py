@@ -21,9 +21,11 @@ from typing import Final, Protocol
 
 from api.server.connections.beginnings import kind_of
 
-RESERVED: Final = 32
-"""Connections beyond the bound: some that end behind their answers, and new ones that nobody knows yet. They
-are twice as many as come in a round of the event loop: each is heard before it gives way to others."""
+UNHEARD: Final = 32
+"""Connections beyond the bound of which nobody knows yet whose they are: twice as many as come in a round of
+the event loop, so that each is heard before it gives way to others."""
+ENDING: Final = 16
+"""And those beyond the bound that end behind their answers."""
 FEW: Final = 8
 """Connections that have sent nothing yet, or are of nobody who is known, which an address may have before it
 counts which has more: whoever has many addresses has one on each."""
@@ -183,16 +185,10 @@ class Crowd:
 
     def gets_in(self, new: Connection) -> bool:
         """Whether a new connection, which is one of them, may stay until its first request says whose it is;
-        else it is closed. If what is reserved is taken, one that ends behind its answer waits no longer, of
-        whoever has most of these; or, where they are more, one goes that has sent nothing yet: of many that
-        come at once all are heard."""
+        else it is closed. If these are too many, one goes: of many that come at once all are heard."""
         self._count()
-        if len(self._connections) - len(self._closed) > self._most + RESERVED:
-            if len(self._new) > len(self._ending):
-                goes = self._next_unheard(new.address) or self._next_ending()
-            else:
-                goes = self._next_ending() or self._next_unheard(new.address)
-            if goes is None:
+        if len(self._new) >= UNHEARD:
+            if (goes := self._next_unheard(new.address)) is None:
                 self._closed.add(new)
                 return False
             self._close(goes)
@@ -203,7 +199,7 @@ class Crowd:
         """Whether a connection that was let in beyond the bound gets a place, by whose its first request is.
         One that is waited for gives way to it. If all are at work, one that only waits for news is answered;
         else one of whoever has most of them ends, which keeps a place from nobody but its own holder: others
-        that come and go end no more. Where it gets none, it `ends`."""
+        that come and go end no more."""
         self._count()
         placed = len(self._connections) - len(self._new) - len(self._ending) - len(self._closed)
         view = self._view()
@@ -211,19 +207,20 @@ class Crowd:
             if (idle := view.next_idle()) is not None:
                 self._close(idle)
             # Whoever waited may ask again on the same connection: for some time there is one more.
-            elif placed >= self._most + RESERVED // 2 or not end_a_wait():
-                if (ends := view.next_at_work(holder)) is None:
-                    self._ending.append(new)
+            elif placed >= self._most + ENDING or not end_a_wait():
+                if (found := view.next_at_work(holder)) is None:
                     return False
-                ends.end_behind_answer()
-                self._ending.append(ends)
+                found.end_behind_answer()
+                self.ends(found)
         view.begins(new, holder)
         return True
 
-    def _next_ending(self) -> Connection | None:
-        """Which waits no longer for its answer."""
-        holders = Counter(each.holder for each in self._ending)
-        return max(self._ending, key=lambda each: holders[each.holder], default=None)
+    def ends(self, each: Connection) -> None:
+        """It ends behind its answer. If too many do, one waits no longer, of whoever has most of these."""
+        self._ending.append(each)
+        if len(self._ending) > ENDING:
+            holders = Counter(each.holder for each in self._ending)
+            self._close(max(self._ending, key=lambda each: holders[each.holder]))
 
     def _next_unheard(self, to: str) -> Connection | None:
         """Which goes of those that have sent nothing yet: the oldest of the address that has most of these,

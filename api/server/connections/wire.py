@@ -289,6 +289,7 @@ class BoundedProtocol(HttpToolsProtocol):
                 return
             self.beyond = False
             if self.ends:
+                self._shared.crowd.ends(self)
                 cycle.keep_alive = False
                 start(cycle, app)  # in no queue, which keeps others out
                 return

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from api.server.connections.crowd import FULL, LEFT, RESERVED
+from api.server.connections.crowd import ENDING, FULL, LEFT, UNHEARD
 from tests.api.hostile.test_connections import connected, event, rest_of
 from tests.api.hostile.test_wire import HOST, exchange, refused
 from tests.harness.event_connection import FIRST, Connection, Service
 from tests.harness.running_service import Served
 from tests.harness.waiting import until
 
-MOST = 3 * RESERVED
+MOST = 3 * UNHEARD
 
 
 @pytest.fixture(scope="module")
@@ -106,10 +106,10 @@ def test_who_gives_way_gets_the_answer_that_it_waits_for(service: Served) -> Non
 def test_who_has_given_way_waits_for_its_answer_as_long_as_there_is_room_beside_it(service: Served) -> None:
     greedy, others, more = service.key()["key"], [service.key()["key"] for _ in range(4)], 4
     with all_at_work(service, in_turns("beside", greedy)) as (wires, go_on), contextlib.ExitStack() as opened:
-        for number in range(RESERVED + more):
+        for number in range(ENDING + more):
             wires.append(opened.enter_context(connected(service)))
             wires[-1].sendall(in_turns("more", *others)(number))
-        until(lambda: at_work(service) == MOST + RESERVED)
+        until(lambda: at_work(service) == MOST + ENDING)
         until(lambda: len(select.select(wires, [], [], 0)[0]) == more)
         early = select.select(wires, [], [], 0)[0]
         for wire in early:
@@ -126,7 +126,7 @@ def test_whoever_has_fewer_than_others_gets_in_however_many_they_are(service: Se
     keys = [service.key()["key"] for _ in range(count)]
     other = service.key()["key"]
     with all_at_work(service, in_turns(f"many-{count}", *keys)):
-        for _ in range(RESERVED // 2 + 4):
+        for _ in range(UNHEARD // 2 + 4):
             for sent in (runs(of_key(other)), HEALTH):
                 assert exchange(service, sent)[0].startswith(b"HTTP/1.1 200")
 
@@ -197,7 +197,7 @@ def test_who_shows_no_valid_credential_is_their_address(service: Served, header:
         for sent in (runs(of_key(other)), runs(token)):
             assert exchange(service, sent)[0].startswith(b"HTTP/1.1 200")
         refused(exchange(service, HEALTH)[0], 503, "unavailable")
-        for _ in range(2 * RESERVED):  # by which fail modes tell whether the service is away
+        for _ in range(2 * UNHEARD):  # by which fail modes tell whether the service is away
             received, closed = exchange(service, HEALTH.replace(b"live", b"ready"))
             assert received.startswith(b"HTTP/1.1 200") and closed
         elsewhere = ("127.0.0.2", 0)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from api.server.connections import crowd
-from api.server.connections.crowd import RESERVED, Crowd
+from api.server.connections.crowd import ENDING, UNHEARD, Crowd
 
 MOST = 100
 
@@ -75,10 +75,11 @@ class House:
 
 
 async def test_who_came_just_now_gives_way_to_no_crowd() -> None:
-    house = House([Waited(f"crowd-{number % 14}") for number in range(MOST + RESERVED - 1)])
+    house = House([Waited(f"crowd-{number % 10}") for number in range(MOST)])
     new = house.comes("another", due=1.0)
     assert new is not None
-    assert not any(house.comes(f"crowd-{number}") for number in range(14))
+    assert all(house.comes(f"quiet-{number}", due=2.0) for number in range(UNHEARD - 1))
+    assert not any(house.comes(f"crowd-{number}") for number in range(10))
     assert not new.is_gone
     assert house.comes("another") and new.is_gone
 
@@ -97,7 +98,7 @@ async def test_who_has_a_key_gets_in_beside_many_addresses_that_say_nothing() ->
     own = [Waited("office", key=f"organisation a key-{number}") for number in range(40)]
     silent = [Waited(f"crowd-{number}", due=float(number)) for number in range(MOST - len(own))]
     house = House([*own, *silent])
-    assert all(house.comes(f"new-{number}") for number in range(RESERVED))
+    assert all(house.comes(f"new-{number}") for number in range(UNHEARD))
     for number in range(len(silent)):
         new = house.comes("office", key=f"organisation a key-{number % 40}")
         assert new is not None and house.asks(new)
@@ -118,22 +119,22 @@ async def test_who_has_a_key_or_token_gets_in_beside_many_who_have_few_at_work(c
 
 async def test_of_many_that_come_at_once_each_is_heard_before_it_gives_way() -> None:
     house = House([Waited("crowd") for _ in range(MOST)])
-    came = [house.comes("crowd", due=float(number)) for number in range(3 * RESERVED)]
+    came = [house.comes("crowd", due=float(number)) for number in range(3 * UNHEARD)]
     assert [each is not None and not each.is_gone for each in came] == [
-        number >= 2 * RESERVED for number in range(3 * RESERVED)
+        number >= 2 * UNHEARD for number in range(3 * UNHEARD)
     ]
 
 
 async def test_who_ends_behind_an_answer_that_does_not_come_keeps_nobody_out() -> None:
     many = [Waited(f"crowd-{number % 4}") for number in range(MOST)]
     house = House(many)
-    for number in range(2 * RESERVED):
+    for number in range(2 * ENDING):
         new = house.comes(f"other-{number}")
         assert new is not None and house.asks(new)
         house.next_round()
-        assert len(house.connections) <= MOST + RESERVED + 1
+        assert len(house.connections) <= MOST + ENDING + 1
         assert sum(not each.ends for each in house.connections) <= MOST
-        if number < RESERVED:
+        if number < ENDING:
             assert not any(each.is_gone for each in many)
 
 
@@ -169,7 +170,7 @@ async def test_nothing_is_kept_of_a_crowd_that_has_gone() -> None:
 async def test_who_ends_behind_an_answer_takes_no_place_of_those_who_come_and_go() -> None:
     many = [Waited(f"crowd-{number % 16}") for number in range(MOST)]
     house = House(many)
-    for number in range(2 * RESERVED):
+    for number in range(2 * UNHEARD):
         new = house.comes(f"other-{number}")
         assert new is not None and house.asks(new)
         house.connections.remove(new)
@@ -185,10 +186,10 @@ async def test_who_has_gone_by_itself_gives_no_place_away(monkeypatch: pytest.Mo
     first = house.comes("other")
     assert first is not None and house.asks(first)
     house.next_round()
-    for each in [each for each in house.connections if each.due is not None][: RESERVED // 2]:
+    for each in [each for each in house.connections if each.due is not None][: UNHEARD // 2]:
         each.is_gone = True
     house.next_round()
-    for number in range(RESERVED):
+    for number in range(UNHEARD):
         new = house.comes(f"other-{number}")
         assert new is not None and house.asks(new)
         house.next_round()
@@ -197,7 +198,7 @@ async def test_who_has_gone_by_itself_gives_no_place_away(monkeypatch: pytest.Mo
 
 async def test_many_that_have_sent_nothing_keep_no_other_address_out() -> None:
     house = House([Waited("own") for _ in range(MOST)])
-    for number in range(2 * RESERVED):
+    for number in range(2 * UNHEARD):
         assert house.comes("silent", due=float(number))
         house.next_round()
     assert house.comes("own")
@@ -207,7 +208,16 @@ async def test_who_is_answered_without_a_place_gives_way_to_none_that_have_sent_
     house = House([Waited(f"crowd-{number}") for number in range(MOST)])
     ready = house.comes("own")
     assert ready is not None and not house.asks(ready)
-    for number in range(2 * RESERVED):
+    for number in range(2 * UNHEARD):
         house.comes("silent", due=float(number))
         house.next_round()
     assert not ready.is_gone
+
+
+async def test_those_that_end_take_no_room_of_those_who_come() -> None:
+    house = House([Waited("crowd") for _ in range(MOST)])
+    for number in range(ENDING):
+        new = house.comes(f"other-{number}")
+        assert new is not None and house.asks(new)
+    came = [house.comes("crowd", due=float(number)) for number in range(UNHEARD)]
+    assert all(each is not None and not each.is_gone for each in came)
