@@ -50,10 +50,6 @@ HALF_CLOSED_SECONDS: Final = 10.0
 """For the answer to a client that sends no more: it may wait for it, or be gone."""
 
 
-def _nothing() -> None:
-    """What follows the answer on a connection that is lost."""
-
-
 class BoundedProtocol(HttpToolsProtocol):
     """One connection; see the module."""
 
@@ -368,7 +364,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.pipeline.clear()
         for cycle in (self._running, self.cycle):
             if isinstance(cycle, RequestResponseCycle):
-                cycle.on_response = _nothing
+                cycle.on_response = lambda: None
 
     def _unsupported_upgrade_warning(self) -> None:
         """The parser has stopped behind the head of a request that offers an upgrade: a new one goes on."""
