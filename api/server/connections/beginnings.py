@@ -2,9 +2,9 @@
 
 Who opens connection after connection would have all that they ask begun before anybody else is heard. So of
 each holder - a key, a user, or an address without a valid credential - a few requests are begun in a round,
-and of many holders a few together; the rest stands in a queue of its own, and whoever sends one after the
-other waits for no such queue. Whose connection is lost leaves it, so that no more stand there than there may
-be connections. Requests that stood behind others of their connection are begun a few at a time.
+and of all holders of one kind - the keys of an organisation, users, addresses - some more together; the rest
+stands in queues, where they take turns. Whose connection is lost leaves it, so that no more stand there than
+there may be connections. Requests that stood behind others of their connection are begun a few at a time.
 """
 
 from __future__ import annotations

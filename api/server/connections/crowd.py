@@ -4,7 +4,8 @@ Who opens connection after connection, and keeps a request at work on each, woul
 health, people who halt agents, hooks of hosts that go ahead then; and one who attacks may be many, with a
 key or an address each. So a new connection is let in until its first request says whose it is. If whoever has
 most has more than twice as many at work as that one has with it, one of those is ended behind the answer that
-it waits for, so that nobody loses one as long as there is room beside them; else it is refused.
+it waits for, so that nobody loses one as long as there is room beside them; else it is refused. Kinds of
+holders - the keys of an organisation, users, addresses - stand to each other alike.
 
 Who that is must not be what a client may choose: a valid key or token stands for its key or user, and all
 else - no credential, a wrong one - for the address that it comes from.
