@@ -88,10 +88,17 @@ class PasswordHasher:
         """By e-mail and address."""
         self._places, self._strange = FairPlaces(1), FairPlaces(1)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether there is a place in the queue of logins for nobody but those who are known."""
+        return self._waiting.total() >= MOST_WAITING
+
     @contextlib.contextmanager
-    def login_slot(self, pair: str) -> Iterator[None]:
-        """A place in the bounded queue of logins; raises 429 when it is full."""
-        if self._waiting[pair] >= MOST_OF_PAIR or self._waiting.total() >= MOST_WAITING:
+    def login_slot(self, pair: str, known: bool = False) -> Iterator[None]:
+        """A place in the bounded queue of logins, which is longer for those who are `known`, since they have
+        logged in from this address before; raises 429 when it is full."""
+        most = MOST_WAITING * 2 if known else MOST_WAITING
+        if self._waiting[pair] >= MOST_OF_PAIR or self._waiting.total() >= most:
             raise ApiError(
                 "rate_limited", "too many logins at once; try again shortly", headers={"Retry-After": "5"}
             )

@@ -8,6 +8,8 @@ without what was typed: people type passwords into the wrong field.
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -92,15 +94,24 @@ async def _verified(email: str, password: str, client: str, context: Context) ->
     address = client[:64]
     credentials = context.credentials
     looked = login_limits.Attempt.of(email, address, context.clock())
-    with credentials.passwords.login_slot(looked.pair):
+    async with _slot(looked, context):
         # Checked by a reader before it is counted, so that tries which have to wait cost the writer nothing.
         slowed = await context.store.read_first(login_limits.check, context.store, looked)
         if slowed is None:
             return await _tried(email, password, address, context)
     if not await credentials.login_draw.drawn(slowed, password):
         raise login_limits.TooManyTries(login_limits.FIRST_WAIT)
-    with credentials.passwords.login_slot(looked.pair):
+    async with _slot(looked, context):
         return await _tried(email, password, address, context)
+
+
+@asynccontextmanager
+async def _slot(looked: login_limits.Attempt, context: Context) -> AsyncIterator[None]:
+    """See `login_slot`. Nobody keeps out those who are known, from however many addresses they try."""
+    hasher, store = context.credentials.passwords, context.store
+    known = hasher.is_full and await store.read_first(login_limits.is_known, store, looked)
+    with hasher.login_slot(looked.pair, known):
+        yield
 
 
 async def _tried(email: str, password: str, address: str, context: Context) -> dict[str, Any] | None:

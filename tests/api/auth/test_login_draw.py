@@ -11,8 +11,9 @@ import pytest
 
 from api.auth import login_draw
 from api.auth.login_draw import LoginDraw
+from api.auth.passwords import MOST_WAITING
 from api.store import login_limits
-from tests.harness.application import PASSWORD
+from tests.harness.application import PASSWORD, Service
 from tests.harness.running_service import Served
 
 
@@ -92,3 +93,20 @@ def test_who_guesses_from_the_same_place_without_a_pause_keeps_nobody_out(
             over.set()
             for thread in threads:
                 thread.join()
+
+
+async def test_a_crowd_that_fills_the_queue_keeps_nobody_out_who_is_known(tmp_path: Path) -> None:
+    async with Service(tmp_path) as service:
+        hasher = service.context.credentials.passwords
+
+        async def login(email: str) -> int:
+            answer = await service.call({}, "POST", "/auth/login", {"email": email, "password": PASSWORD})
+            return answer.status_code
+
+        admin = "admin@acme.example"
+        assert await login(admin) == 200
+        hasher._waiting["of a crowd"] = MOST_WAITING
+        assert await login(admin) == 200
+        assert await login("nobody@acme.example") == 429
+        hasher._waiting["of a crowd"] = 2 * MOST_WAITING
+        assert await login(admin) == 429
