@@ -7,7 +7,7 @@ import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextvars import ContextVar, copy_context
+from contextvars import Context, ContextVar, copy_context
 from typing import Any, Final, TypeVar
 
 has_gone: ContextVar[Callable[[], bool]] = ContextVar("has_gone", default=lambda: False)
@@ -20,11 +20,16 @@ MOST_OF_ONE: Final = 64
 """Pieces of work of one person that wait for a place."""
 
 
+def knowing(gone: Callable[[], bool]) -> Context:
+    """A copy of the present context, for a request whose client `has_gone` as this says."""
+    context = copy_context()
+    context.run(has_gone.set, gone)
+    return context
+
+
 def shared_task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     """A task of several requests, which goes on whichever of their clients have gone."""
-    context = copy_context()
-    context.run(has_gone.set, lambda: False)
-    return asyncio.create_task(work, context=context)
+    return asyncio.create_task(work, context=knowing(lambda: False))
 
 
 def call_on(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: Any) -> None:

@@ -103,6 +103,12 @@ class Checkpoint(msgspec.Struct, frozen=True):
         except (msgspec.DecodeError, UnicodeError):
             return None
 
+    @property
+    def follows(self) -> PublicKey | None:
+        """The key that signs the next one; None when it is no checkpoint."""
+        body = self.read()
+        return None if body is None else PublicKey(body.signer_after)
+
     def is_signed(self, key: PublicKey) -> bool:
         return key.verifies(self.signature, self.body.encode())
 
@@ -163,7 +169,7 @@ class Checkpointer:
         if last is not None and last.number >= number:
             body = last.read()
             if body is None or body.signer_after != self._key.public.text:
-                raise KeyDiffers(None if body is None else PublicKey(body.signer_after))
+                raise KeyDiffers(last.follows)
             before, number, previous, at = self._followed(store), last.number, last.digest, body.at
             # One that was made while the clock was ahead holds up nothing.
             if 0 <= transaction.now - seconds(at) < EVERY_SECONDS or now == before:
@@ -238,9 +244,9 @@ def known_gaps(store: Database) -> tuple[Gap, ...]:
 def give_up(transaction: Transaction, missing: tuple[Gap, ...], key: InstallationKey) -> None:
     """A job: a checkpoint that gives up what is missing before it. Raises KeyDiffers."""
     store = transaction.store
-    last, signs = newest(store), signer(store)
-    if last is None or signs != key.public:
-        raise KeyDiffers(signs)
+    last = newest(store)
+    if last is None or last.follows != key.public:
+        raise KeyDiffers(None if last is None else last.follows)
     said = Body(
         at=transaction.at,
         chains=by_chain(tips(store)),
@@ -281,8 +287,7 @@ def newest(store: Database) -> Checkpoint | None:
 def signer(store: Database) -> PublicKey | None:
     """The key that signs what follows the newest checkpoint; None: there is none that can be read."""
     last = newest(store)
-    body = last.read() if last is not None else None
-    return None if body is None else PublicKey(body.signer_after)
+    return None if last is None else last.follows
 
 
 def after(store: Database, number: int) -> Iterator[Checkpoint]:

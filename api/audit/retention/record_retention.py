@@ -130,7 +130,7 @@ def certify(transaction: Transaction, cut: Cut, key: InstallationKey) -> bool:
     False: another node was faster."""
     store = transaction.store
     last = checkpoints.newest(store)
-    if last is None or checkpoints.signer(store) != key.public or newest_number() != cut.after:
+    if last is None or last.follows != key.public or newest_number() != cut.after:
         return False
     number = last.number + 1
     rows = [(name, number, body.decode()) for name, body in cut.bodies.items()]

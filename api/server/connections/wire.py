@@ -14,14 +14,13 @@ do, keeps its body, which the parser would take for the first words of the other
 from __future__ import annotations
 
 import sys
-from contextvars import copy_context
 from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from api import metrics
 from api.http.problems import ApiError
-from api.loops import has_gone
+from api.loops import knowing
 from api.server.connections.after_upgrade import parser_behind
 from api.server.connections.beginnings import ADDRESSES, credential_of, kind_of
 from api.server.connections.crowd import FULL, LEFT, READY
@@ -120,16 +119,17 @@ class BoundedProtocol(HttpToolsProtocol):
         """See `Connection`."""
         if self.transport.is_closing() or self.due is not None:
             return None
-        if self._holder is None:
-            self._holder = self._whose()
-        return self._holder
+        return self._last_holder()
 
     @property
     def is_known(self) -> bool:
         """See `Connection`."""
+        return kind_of(self._last_holder()) != ADDRESSES
+
+    def _last_holder(self) -> str:
         if self._holder is None:
             self._holder = self._whose()
-        return kind_of(self._holder) != ADDRESSES
+        return self._holder
 
     def _whose(self) -> str:
         """Who sent the request that was begun last, as far as that is certain."""
@@ -289,8 +289,7 @@ class BoundedProtocol(HttpToolsProtocol):
                 cycle.keep_alive = False
                 start(cycle, app)  # in no queue, which keeps others out
                 return
-        context = copy_context()
-        context.run(has_gone.set, lambda: cycle.disconnected)
+        context = knowing(lambda: cycle.disconnected)
         self._shared.beginnings.add(holder, self, lambda: context.run(start, cycle, app))
 
     def _end_behind_body(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from contextvars import copy_context
 from typing import Any
 
 import pytest
@@ -14,15 +13,13 @@ from api.auth.passwords import PasswordHasher
 from api.auth.shared_looks import SharedLooks
 from api.ingestion.quotas import ProcessorTime
 from api.ingestion.turns import Turns
-from api.loops import has_gone
+from api.loops import has_gone, knowing
 from api.updates.waits import Waits
 from tests.harness.event_connection import Connection, Service
 
 
 def of_client(gone: threading.Event, work: Callable[[], Any]) -> asyncio.Task[Any]:
-    context = copy_context()
-    context.run(has_gone.set, gone.is_set)
-    return asyncio.get_running_loop().create_task(work(), context=context)
+    return asyncio.get_running_loop().create_task(work(), context=knowing(gone.is_set))
 
 
 async def test_work_of_who_has_gone_is_left_out() -> None:

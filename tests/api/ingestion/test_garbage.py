@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from weakref import WeakSet
@@ -16,20 +15,11 @@ from api.http.problems import ApiError
 from api.ingestion.quotas import ProcessorTime
 from api.ingestion.turns import Turns
 from tests.harness.application import Service
+from tests.harness.uncollected import uncollected
 
 
 class Large:
     """Stands for a body of a megabyte."""
-
-
-@contextlib.contextmanager
-def uncollected() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 @pytest.mark.parametrize("fails", [False, True])

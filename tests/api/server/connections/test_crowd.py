@@ -69,6 +69,12 @@ class House:
         new.beyond = False
         return not new.ends
 
+    def let_in(self, address: str, key: str = "") -> Waited:
+        """A new one that gets in, and a place."""
+        new = self.comes(address, key=key)
+        assert new is not None and self.asks(new)
+        return new
+
     def next_round(self) -> None:
         for each in [each for each in self.connections if each.is_gone]:
             self.connections.remove(each)
@@ -88,8 +94,7 @@ async def test_the_address_that_has_most_gives_way_first() -> None:
     many = [Waited(f"crowd-{number % 3}", due=float(number)) for number in range(MOST)]
     older = Waited("another", due=-1.0)
     house = House([older, *many])
-    new = house.comes("third")
-    assert new is not None and house.asks(new)
+    house.let_in("third")
     assert [each.is_gone for each in (older, many[0])] == [False, True]
 
 
@@ -100,8 +105,7 @@ async def test_who_has_a_key_gets_in_beside_many_addresses_that_say_nothing() ->
     house = House([*own, *silent])
     assert all(house.comes(f"new-{number}") for number in range(UNHEARD))
     for number in range(len(silent)):
-        new = house.comes("office", key=f"organisation a key-{number % 40}")
-        assert new is not None and house.asks(new)
+        house.let_in("office", key=f"organisation a key-{number % 40}")
         house.next_round()
         assert house.comes(f"more-{number}")  # in its place
     assert not any(each.is_gone or each.ends for each in own)
@@ -111,8 +115,7 @@ async def test_who_has_a_key_gets_in_beside_many_addresses_that_say_nothing() ->
 async def test_who_has_a_key_or_token_gets_in_beside_many_who_have_few_at_work(crowd: str) -> None:
     house = House([Waited(f"crowd-{number}", key=crowd.format(number)) for number in range(MOST)])
     for whose in ("organisation b key-0", "user u"):
-        new = house.comes("another", key=whose)
-        assert new is not None and house.asks(new)
+        new = house.let_in("another", key=whose)
     new = house.comes("another", key=crowd.format(0))
     assert new is not None and not house.asks(new)
 
@@ -129,8 +132,7 @@ async def test_who_ends_behind_an_answer_that_does_not_come_keeps_nobody_out() -
     many = [Waited(f"crowd-{number % 4}") for number in range(MOST)]
     house = House(many)
     for number in range(2 * ENDING):
-        new = house.comes(f"other-{number}")
-        assert new is not None and house.asks(new)
+        house.let_in(f"other-{number}")
         house.next_round()
         assert len(house.connections) <= MOST + ENDING + 1
         assert sum(not each.ends for each in house.connections) <= MOST
@@ -147,15 +149,13 @@ async def test_all_are_looked_at_once_for_those_who_come_meanwhile(
     view, looks = crowd._View, []
     monkeypatch.setattr(crowd, "_View", lambda connections: looks.append(1) or view(connections))
     for number in range(count):
-        new = house.comes(f"other-{number}")
-        assert new is not None and house.asks(new)
+        house.let_in(f"other-{number}")
     assert len(looks) == 1
 
 
 async def test_nothing_is_kept_of_a_crowd_that_has_gone() -> None:
     house = House([Waited("crowd") for _ in range(MOST)])
-    new = house.comes("other")
-    assert new is not None and house.asks(new)
+    new = house.let_in("other")
     gone = weakref.WeakSet(house.connections)
     house.connections.clear()
     del new
@@ -171,8 +171,7 @@ async def test_who_ends_behind_an_answer_takes_no_place_of_those_who_come_and_go
     many = [Waited(f"crowd-{number % 16}") for number in range(MOST)]
     house = House(many)
     for number in range(2 * UNHEARD):
-        new = house.comes(f"other-{number}")
-        assert new is not None and house.asks(new)
+        new = house.let_in(f"other-{number}")
         house.connections.remove(new)
     assert sum(each.ends for each in many) == 1
     ended = next(each for each in many if each.ends)
@@ -183,15 +182,13 @@ async def test_who_ends_behind_an_answer_takes_no_place_of_those_who_come_and_go
 async def test_who_has_gone_by_itself_gives_no_place_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crowd, "KEPT", 1e9)
     house = House([Waited("crowd", due=float(number)) for number in range(MOST)])
-    first = house.comes("other")
-    assert first is not None and house.asks(first)
+    house.let_in("other")
     house.next_round()
     for each in [each for each in house.connections if each.due is not None][: UNHEARD // 2]:
         each.is_gone = True
     house.next_round()
     for number in range(UNHEARD):
-        new = house.comes(f"other-{number}")
-        assert new is not None and house.asks(new)
+        house.let_in(f"other-{number}")
         house.next_round()
     assert len(house.connections) == MOST
 
@@ -217,7 +214,6 @@ async def test_who_is_answered_without_a_place_gives_way_to_none_that_have_sent_
 async def test_those_that_end_take_no_room_of_those_who_come() -> None:
     house = House([Waited("crowd") for _ in range(MOST)])
     for number in range(ENDING):
-        new = house.comes(f"other-{number}")
-        assert new is not None and house.asks(new)
+        house.let_in(f"other-{number}")
     came = [house.comes("crowd", due=float(number)) for number in range(UNHEARD)]
     assert all(each is not None and not each.is_gone for each in came)

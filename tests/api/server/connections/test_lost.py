@@ -11,6 +11,7 @@ from api.server.connections.event_fast_path import EventProtocol
 from tests.api.hostile.test_connections import connected, event, rest_of
 from tests.api.hostile.test_wire import HOST
 from tests.harness.running_service import Served
+from tests.harness.uncollected import uncollected
 from tests.harness.waiting import until
 
 
@@ -22,12 +23,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture
 def no_collector() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    try:
+    with uncollected():
         yield
-    finally:
-        gc.enable()
 
 
 GET = b"GET /health/live HTTP/1.1\r\n" + HOST
