@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import ssl
 import threading
 import time
 import weakref
@@ -30,6 +31,7 @@ MOST_IN_A_POOL: Final = 16
 _FAILURES: Final = (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL, OSError)
 
 
+_BROKE_OFF: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError, TimeoutError)
 TOO_SLOW: Final = "the answer takes too long"
 
 C = TypeVar("C", httpx.Client, httpx.AsyncClient)
@@ -247,4 +249,15 @@ def _told(request: ClientRequest) -> dict[str, Any]:
 
 
 def _unreachable(error: Exception) -> Unreachable:
-    return Unreachable(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+    why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    refused = _is_of_tls(error)
+    return Unreachable(f"no TLS comes about: {why}" if refused else why, away=not refused)
+
+
+def _is_of_tls(error: BaseException | None) -> bool:
+    """Whether it comes of what was said in the handshake, not of a connection that broke off."""
+    while error is not None:
+        if isinstance(error, ssl.SSLError):
+            return not isinstance(error, _BROKE_OFF)
+        error = error.__cause__ or error.__context__
+    return False

@@ -89,7 +89,12 @@ Flow = Generator[ClientRequest | Pause | Join, Any, T]
 
 
 class Unreachable(Exception):
-    """A request that nobody answered; it may have arrived or not."""
+    """A request that nobody answered; it may have arrived or not. `away`: nobody was there, as opposed to one
+    with whom no TLS comes about, which is a wrong address or certificate, and stays so."""
+
+    def __init__(self, reason: str, *, away: bool = True) -> None:
+        super().__init__(reason)
+        self.away = away
 
 
 class NoAnswer(Exception):
@@ -117,7 +122,7 @@ def ask(request: ClientRequest, deadline: float, tries: float = math.inf) -> Flo
         try:
             response: ClientResponse = yield replace(request, seconds=min(request.seconds, left))
         except Unreachable as error:
-            reason, away = f"the governance service cannot be reached ({error})", True
+            reason, away = f"the governance service cannot be reached ({error})", error.away
         else:
             if response.status not in RETRIED:
                 return response

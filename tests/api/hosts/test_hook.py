@@ -21,7 +21,7 @@ from api.hosts.report import PROBE
 from api.hosts.table import NAMES, host
 from tests.api.hosts.conftest import BRIEF, HELD, REFUSED, Agent
 from tests.harness.agent_host import Ended, consequence, recorded, told
-from tests.harness.receiver import Answer, Received, Receiver
+from tests.harness.receiver import Answer, Certificate, Received, Receiver
 from tests.harness.running_service import Served
 
 Make = Callable[..., Agent]
@@ -193,6 +193,14 @@ def test_nonsense_is_no_answer(agent: Make, name: str, mode: str) -> None:
             found = made.call(sleep=no_pause)
             assert not found.goes_ahead
             assert "could not decide" in found.text
+
+
+@pytest.mark.parametrize("mode", ["closed", "open"])
+def test_where_no_tls_comes_about_nothing_runs(agent: Make, service: Served, mode: str) -> None:
+    with Receiver(tls=Certificate("127.0.0.1")) as other:
+        for port, why in ((service.port, "WRONG_VERSION_NUMBER"), (other.port, "CERTIFICATE_VERIFY_FAILED")):
+            found = agent("claude-code", url=f"https://127.0.0.1:{port}", fail_mode=mode).call(sleep=no_pause)
+            assert not found.goes_ahead and why in found.text, found
 
 
 @every_host
