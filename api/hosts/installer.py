@@ -129,15 +129,16 @@ def without_hook(file: Path, host: Host) -> str | None:
 
 
 def write(file: Path, text: str | None) -> bool:
-    """Put a text, or nothing, in a file's place, at once, beside a copy of what stood there; returns whether
-    anything changed. A link stays one."""
+    """Put a text, or nothing, in a file's place, at once, beside a copy of what stood there before the hook;
+    returns whether anything changed. A link stays one."""
     place = file.resolve()
     before = _read(place)
     if text == before:
         return False
     if before is not None:
         backup = place.with_name(place.name + BACKUP)
-        shutil.copy2(place, backup)
+        if not (backup.exists() and _OURS.search(before)):
+            shutil.copy2(place, backup)
     if text is None:
         place.unlink()
         return True

@@ -106,8 +106,11 @@ def test_what_else_stands_there_stays(home: Path, name: str, ends: str) -> None:
     assert {key: changed[key] for key in THEIRS} == THEIRS
     assert changed["hooks"][event][0] == value["hooks"][event][0]
     assert file.stat().st_mode & 0o777 == 0o640
+    assert run("install", name, "--fail-mode", "open") == 0
+    assert file.read_bytes() != installed
     assert file.with_name(file.name + BACKUP).read_bytes() == before
     assert run("uninstall", name) == 0
+    assert file.with_name(file.name + BACKUP).read_bytes() == before
     assert file.read_bytes() == before
     assert run("uninstall", name) == 0
 
