@@ -1,5 +1,5 @@
-"""Where no TLS comes about somebody is there: no fail mode lets anything through for a wrong address, or for a
-certificate that nobody vouches for."""
+"""Where no TLS comes about somebody is there: no fail mode lets anything through for a wrong address, or for
+a certificate that nobody vouches for."""
 
 from __future__ import annotations
 
