@@ -16,7 +16,7 @@ from typing import Any, Final
 from api.ingestion.batch import Batch
 from api.ingestion.event import Evaluated, Incoming
 from api.ingestion.known.runs import KnownRun, KnownRuns
-from api.ingestion.quotas import MOST_OF_A_GROUP, MOST_OF_ALL, ORDINARY, ProcessorTime
+from api.ingestion.quotas import MOST_OF_A_COMMIT, ORDINARY, ProcessorTime
 from engine.derived.evaluated import evaluated
 from engine.derived.summary import summary_of
 from engine.derived.tools import ANNOTATIONS, Tools
@@ -65,15 +65,8 @@ class PutOff(Exception):
 class _Group(threading.local):
     """What one commit has taken, on the thread that makes it."""
 
-    def __init__(self) -> None:
-        self.spent: dict[str, float] = {}
-        """Key to the seconds that its calls took, as far as they are worth counting."""
-        self.of_all = 0.0
-        """Of all keys."""
-
-    def begin(self) -> None:
-        self.spent.clear()
-        self.of_all = 0.0
+    spent = 0.0
+    """Seconds, as far as they are worth counting."""
 
 
 class Summaries:
@@ -160,15 +153,16 @@ class Evaluator:
     def prepare(self, events: Sequence[Incoming]) -> None:
         """Evaluate the calls of one commit, of many in a row, which keeps what they need in the processor's
         caches."""
-        spent = self._group.spent
-        self._group.begin()
+        self._group.spent = 0.0
         # INVARIANT: a small call of a key that has taken nothing lately stands behind no dear one.
         events = self.in_turn(sorted(events, key=_size))
         computed = thread_time()
         looked = started = perf_counter()
         for event in events:
-            if event.call is None or (spent and self._is_over(event)):
+            if event.call is None:
                 continue
+            if self.has_told_enough():
+                return
             self.evaluate(event)
             ended = perf_counter()
             if ended - started > ORDINARY:
@@ -200,7 +194,7 @@ class Evaluator:
                 self.counted(event, begun)
             if _is_current(evaluated, run, ruleset):
                 return evaluated
-        if self._is_over(event):
+        if self.has_told_enough():
             return None
         begun = thread_time()
         evaluated = self._ask(event, run, ruleset)
@@ -230,19 +224,14 @@ class Evaluator:
         self.count(event, thread_time() - begun)
 
     def has_told_enough(self) -> bool:
-        """Whether what all keys have sent in this commit took so long that what else they tell is put off. It
-        cannot be looked at before."""
-        return self._group.of_all > MOST_OF_ALL
-
-    def _is_over(self, event: Incoming) -> bool:
-        return self.has_told_enough() or self._group.spent.get(event.caller.key_id, 0.0) > MOST_OF_A_GROUP
+        """Whether what is dear in this commit took so long that what else may be so is put off. It cannot be
+        looked at before."""
+        return self._group.spent > MOST_OF_A_COMMIT
 
     def count(self, event: Incoming, seconds: float) -> None:
         """What an event took in this commit."""
         if self.took(event, seconds):
-            key_id, spent = event.caller.key_id, self._group.spent
-            spent[key_id] = spent.get(key_id, 0.0) + seconds
-            self._group.of_all += seconds
+            self._group.spent += seconds
 
     def took(self, event: Incoming, seconds: float) -> bool:
         """An event took so long; whether that is more than belongs to every one."""

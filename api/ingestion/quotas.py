@@ -37,12 +37,10 @@ LONGEST_DEBT: Final = 30.0
 """Seconds after which a key that sends nothing more is like any other."""
 LATELY: Final = 30.0
 """Seconds after which what a key has taken counts for a third in whose turn it is."""
-MOST_OF_A_GROUP: Final = 0.02
-"""Seconds that the calls of one key may take in one commit; those beyond are put off."""
-MOST_OF_ALL: Final = 0.05
-"""The same of all keys together, however many there are, with all else that they tell, such as what became of
-calls; those that have taken least lately come first."""
-
+MOST_OF_A_COMMIT: Final = 0.02
+"""Seconds that the dear ones of its events may take, of one key or of many; those beyond are put off, and
+those of keys that have taken least lately come first. All others wait as long, several times over where other
+threads work beside it."""
 FULL_SECONDS: Final = 1.0
 """So long nobody looks again whether a key that keeps too many approvals waiting has fewer."""
 

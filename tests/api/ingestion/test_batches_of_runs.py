@@ -69,7 +69,7 @@ def test_what_is_put_off_keeps_its_place(
     """Whatever a commit leaves for later, no outcome is recorded before its call, and no run begins before
     the one that started it has come so far."""
     monkeypatch.setattr(evaluation, "ORDINARY", 0.0)
-    monkeypatch.setattr(evaluation, "MOST_OF_A_GROUP", 0.0)
+    monkeypatch.setattr(evaluation, "MOST_OF_A_COMMIT", 0.0)
     told: list[tuple[str, dict[str, object]]] = [("run.started", {"runId": "run", "task": "look"})]
     for number in range(6):
         call = {"runId": "run", "toolCallId": f"c-{number}"}

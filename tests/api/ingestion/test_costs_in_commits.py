@@ -19,7 +19,7 @@ from api.ingestion import flow, pipeline
 from api.ingestion.evaluation import Evaluator, PutOff
 from api.ingestion.event import Incoming
 from api.ingestion.pipeline import Ingestion
-from api.ingestion.quotas import MOST_OF_ALL, ProcessorTime
+from api.ingestion.quotas import MOST_OF_A_COMMIT, ProcessorTime
 from api.ingestion.turns import RESTS, Turns
 from api.store import recorded_calls, run_values
 from engine.flow.memory import NO_VALUES, SeenValues
@@ -230,7 +230,7 @@ def test_what_one_key_tells_in_a_commit_is_bounded_too(
     def slow(*arguments: Any) -> Any:
         nonlocal done
         done += 1
-        busy(2 * MOST_OF_ALL)
+        busy(2 * MOST_OF_A_COMMIT)
         return function(*arguments)
 
     monkeypatch.setattr(pipeline, dear, slow)

@@ -15,7 +15,7 @@ from api.ingestion import event as ingested
 from api.ingestion import pipeline
 from api.ingestion.known import lookups
 from api.ingestion.pipeline import Ingestion
-from api.ingestion.quotas import MOST_OF_ALL
+from api.ingestion.quotas import MOST_OF_A_COMMIT
 from api.ingestion.turns import LARGE
 from tests.harness.application import Service, event
 from tests.harness.policy_bodies import policy_body
@@ -37,7 +37,7 @@ def test_small_events_under_the_ids_of_large_ones_hold_up_nobody(
 
     def slow(one: bytes, other: bytes) -> bool:
         compared[-1] += 1
-        busy(2 * MOST_OF_ALL)
+        busy(2 * MOST_OF_A_COMMIT)
         return same_body(one, other)
 
     monkeypatch.setattr(lookups, "same_body", slow)
@@ -105,7 +105,7 @@ def test_what_runs_tell_of_themselves_is_read_within_the_time_of_their_key(
 
     def slow(store: Any, run: Any) -> None:
         read[-1] += 1
-        busy(2 * MOST_OF_ALL)
+        busy(2 * MOST_OF_A_COMMIT)
         tell(store, run)
 
     monkeypatch.setattr(pipeline, "tell", slow)
