@@ -27,7 +27,7 @@ from engine.shell.expansion import (
 )
 from engine.shell.files.settled_path import settled
 from engine.shell.files.whereabouts import ROUNDABOUT
-from engine.shell.scanner import Scanner
+from engine.shell.scanner import Scanner, is_plain
 from engine.shell.starting.started import Started
 from engine.shell.starting.windows import is_of_folder
 from engine.shell.starting.wrappers import starts
@@ -46,7 +46,12 @@ class ShellReading(State):
 
     def text(self, text: str) -> None:
         """Read a script."""
-        self.script(unmark(text), 0)
+        if is_plain(text):
+            words = text.split()
+            self.step(len(words))
+            self.run(SimpleCommand([[word] for word in words]), None, (), 0, True)
+        else:
+            self.script(unmark(text), 0)
 
     def words(self, words: Sequence[str]) -> None:
         """Read a command given as a list of arguments."""

@@ -43,6 +43,9 @@ _LOOPS: Final = COUNTED | {"while", "until"}
 _OPENERS: Final = _LOOPS | {"if", "case", OPEN}
 _CLOSERS: Final = frozenset(["fi", "done", "esac", "end", CLOSE])
 _BETWEEN: Final = frozenset(["then", "do", "else", "elif", "!"])
+_KEYWORDS: Final = _OPENERS | _CLOSERS | _BETWEEN | {"function", "coproc"}
+LONGEST_PLAIN: Final = 1_024
+_PLAIN_WORDS: Final = re.compile(r"[ \t]*([\w./:@,+-]++)[\w./:@,+\- \t]*+")
 
 
 @dataclass(slots=True)
@@ -339,6 +342,12 @@ class Scanner(HeadingReader):
         simple.words.append([QUOTED + test])
         self.at = found.end()
         return True
+
+
+def is_plain(text: str) -> bool:
+    """Whether a script is one command of plain words, such as a name or a sentence."""
+    found = _PLAIN_WORDS.fullmatch(text) if len(text) <= LONGEST_PLAIN else None
+    return found is not None and found[1] not in _KEYWORDS
 
 
 def _ends_by_word(frames: Sequence[Frame]) -> bool:

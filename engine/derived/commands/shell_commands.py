@@ -32,6 +32,7 @@ from engine.model import Json
 from engine.shell.expansion import TooMuch, render
 from engine.shell.reader import reading
 from engine.shell.reading import ShellReading
+from engine.shell.scanner import is_plain
 from engine.shell.starting.windows import replaced
 
 _PROSE_NAMES: Final = (
@@ -226,10 +227,15 @@ class _Payload:
         )
 
     def _lines(self, key: str, value: Sequence[Json]) -> None:
-        """The texts of a list as the lines of one script."""
+        """The texts of a list as the lines of one script; it runs no more than each of them, where none has
+        anything that spans lines."""
         lines = [line for line in value if isinstance(line, str)]
         if len(lines) > 1:
-            self._script(key, "\n".join(lines))
+            script = "\n".join(lines)
+            if all(map(is_plain, lines)):
+                self.code.append(script)
+            else:
+                self._script(key, script)
 
     def _named(
         self, members: Sequence[tuple[str, Json]], names: Collection[str], again: bool

@@ -49,6 +49,8 @@ _SHELL_BASES: Final = _BASES | {"directory", "dir", "dir path", "directory path"
 LONGEST_LIST: Final = 65_536
 """Characters of paths one below the other in a text."""
 _ATTACHED: Final = frozenset(["attachment", "attachments", "attach"])
+_NAMING: Final = frozenset(["id", "ids", "type"])
+_PLACING: Final = _PATH_WORDS | {"uri", "url"}
 
 _GLOBS: Final = frozenset(["glob", "globs", "include", "includes", "include pattern", "file pattern"])
 """Keys of a glob for the files that a tool searches in."""
@@ -216,7 +218,7 @@ def _is_resource(words: set[str], value: str, tool: ToolDeclaration) -> bool:
 def _is_attached(leaf: Leaf, words: set[str], tool: ToolDeclaration) -> bool:
     if not words.isdisjoint(_ATTACHED):
         return True
-    named = words.isdisjoint({"id", "ids", "type"}) and not words.isdisjoint(_PATH_WORDS | {"uri", "url"})
+    named = words.isdisjoint(_NAMING) and not words.isdisjoint(_PLACING)
     if leaf.owner in _ATTACHED:
         return named
     sent = tool.kind == "browser" or not words.isdisjoint(_SENT_FILES)
