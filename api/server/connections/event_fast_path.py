@@ -37,6 +37,7 @@ from api.ingestion.event import Answer, EventRefused, Incoming
 from api.ingestion.quotas import OverQuota
 from api.ingestion.turns import LARGE
 from api.ingestion.validation import checked
+from api.loops import knowing
 from api.server.connections.wire import BoundedProtocol
 from api.server.endpoint import SecurityHeaders, problem_for
 from api.server.request_observer import request_id_of
@@ -261,6 +262,7 @@ class EventProtocol(BoundedProtocol):
             context.writer.ingest_then(event, self.loop, partial(self._reply, exchange, context, begun))
         except (DatabaseUnavailable, OverQuota):
             return False
+        self._running = exchange
         return True
 
     def _event(self, exchange: _Exchange, context: Context) -> Incoming | None:
@@ -306,7 +308,9 @@ class EventProtocol(BoundedProtocol):
         if not isinstance(result, Answer):
             if isinstance(result, PutOff) and not exchange.comes_again:
                 exchange.comes_again = True
-                task = self.loop.create_task(self._come_again(exchange, context, begun, result))
+                come_again = self._come_again(exchange, context, begun, result)
+                # The context here may be that of any request that was committed along with this one.
+                task = self.loop.create_task(come_again, context=knowing(lambda: exchange.disconnected))
                 self.tasks.add(task)
                 task.add_done_callback(self.tasks.discard)
                 return

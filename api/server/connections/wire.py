@@ -67,7 +67,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _ended = False
     """And behind that the client sends no more."""
     _running: Any = None
-    """The request that is worked on, where the server has a task for it; `cycle` was read last."""
+    """The request that is worked on; `cycle` was read last."""
     _credential = b""
     """Of the request that was begun last."""
     _holder: str | None = None
@@ -301,10 +301,10 @@ class BoundedProtocol(HttpToolsProtocol):
         """Each piece of a request must not win it more time, so nothing happens here."""
 
     def on_response_complete(self) -> None:
+        self._running = None
         if self.transport.is_closing():
             super().on_response_complete()
             return
-        self._running = None
         if self.pipeline:
             self._shared.next_requests.join(self.begin_next)
             return

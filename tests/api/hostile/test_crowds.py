@@ -231,6 +231,17 @@ async def test_a_connection_that_is_being_closed_gives_way_to_nobody() -> None:
     assert connection.wire.closing and connection.protocol.holder is None
 
 
+async def test_who_gives_way_is_closed_behind_its_answer_whatever_was_sent_behind_it() -> None:
+    service = Service()
+    service.holds = True
+    connection = Connection(service)
+    await connection.send(FIRST + FIRST)
+    connection.protocol.end_behind_answer()
+    service.held.pop()()
+    await connection.rest()
+    assert connection.wire.written.count(b" 200 ") == 1 and connection.wire.closing and not service.held
+
+
 async def test_who_gives_way_and_reads_nothing_is_closed_all_the_same() -> None:
     service = Service()
     service.holds = True

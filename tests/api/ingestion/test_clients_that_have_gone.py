@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from api.auth.passwords import PasswordHasher
 from api.auth.shared_looks import SharedLooks
+from api.ingestion.evaluation import PutOff
 from api.ingestion.quotas import ProcessorTime
 from api.ingestion.turns import Turns
 from api.loops import has_gone, knowing
 from api.updates.waits import Waits
-from tests.harness.event_connection import Connection, Service
+from tests.harness.event_connection import FIRST, Connection, Service
 
 
 def of_client(gone: threading.Event, work: Callable[[], Any]) -> asyncio.Task[Any]:
@@ -115,3 +117,51 @@ async def test_what_several_wait_for_goes_on_when_the_first_of_them_has_gone() -
         assert await second == "found"
         await first
     turns.close()
+
+
+class PutsOff(Service):
+    """An event is put off by its first commit, which another request has begun, whose client has gone or
+    not."""
+
+    def __init__(self, gone: bool) -> None:
+        super().__init__()
+        self.gone = gone
+        self.put_off: list[Any] = []
+        self.evaluated: list[Any] = []
+        self.context.intake._evaluator = SimpleNamespace(
+            evaluate=self.evaluated.append, expects=lambda event: None
+        )
+
+    def ingest_then(self, event: Any, loop: asyncio.AbstractEventLoop, settle: Callable[[Any], None]) -> None:
+        if event in self.put_off:
+            super().ingest_then(event, loop, settle)
+        else:
+            self.put_off.append(event)
+            loop.call_soon(settle, PutOff(event), context=knowing(lambda: self.gone))
+
+
+async def test_an_event_is_answered_whoever_was_committed_with_it_and_has_gone() -> None:
+    connection = Connection(PutsOff(gone=True))
+    connection.protocol.data_received(FIRST)
+    async with asyncio.timeout(5):
+        while b" 200 " not in connection.wire.written:
+            await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("behind", [b"", FIRST], ids=["alone", "another behind it"])
+async def test_an_event_that_was_put_off_is_not_evaluated_for_who_has_gone(behind: bytes) -> None:
+    service, go = PutsOff(gone=False), threading.Event()
+    turns = service.context.intake.turns
+    busy = asyncio.create_task(turns.run("busy", lambda: go.wait(5)))
+    connection = Connection(service)
+    connection.protocol.data_received(FIRST + behind)
+    await connection.rest()
+    assert len(connection.state.tasks) == 1
+    connection.wire.close()
+    connection.protocol.connection_lost(None)
+    go.set()
+    await busy
+    async with asyncio.timeout(5):
+        while connection.state.tasks:
+            await asyncio.sleep(0.001)
+    assert not service.evaluated
