@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Set
+from collections.abc import Callable, Collection, Iterable
 from heapq import heappop, heappush
 from time import thread_time
 from typing import Final, Protocol
@@ -112,18 +112,16 @@ class _AtWork:
 class _View:
     """How those that have a place stood when all were looked at last, and what was decided since."""
 
-    def __init__(self, connections: Iterable[Connection]) -> None:
-        self.addresses: Counter[str] = Counter()
+    def __init__(self, placed: Iterable[Connection], all_of_them: Iterable[Connection]) -> None:
+        self.addresses = Counter(each.address for each in all_of_them if not each.is_known)
         """By address, those of nobody who is known."""
         self._at_work: defaultdict[str, _AtWork] = defaultdict(_AtWork)
         """By kind."""
         self._refused: set[str] = set()
         """Holders that have enough of them."""
         idle = []
-        for each in connections:
-            if not each.is_known:
-                self.addresses[each.address] += 1
-            if not (each.beyond or each.ends):
+        for each in placed:
+            if not each.ends:
                 if (holder := each.holder) is not None:
                     self.begins(each, holder)
                 else:
@@ -171,39 +169,49 @@ def _taken(kinds: Collection[_AtWork], more_than: int) -> Connection | None:
 
 
 class Crowd:
-    """The connections of one server, while there are as many as there may be.
+    """The connections of one server, each of which has a place, is new, or ends; one that is being closed for
+    another is none of these.
 
     To look at a thousand of them takes a millisecond, and whoever is refused comes again at once. So they are
     looked at for all who come in a while, which is some times as long as the look took."""
 
-    def __init__(self, connections: Set[Connection], most: int) -> None:
-        self._connections, self._most = connections, most
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._placed: set[Connection] = set()
+        self._new: dict[Connection, None] = {}
+        """Those beyond the bound of which nobody knows yet whose they are, the oldest first."""
+        self._ending: dict[Connection, None] = {}
+        """And those that end behind their answers."""
         self._seen: _View | None = None
-        # Of the connections:
-        self._new: list[Connection] = []
-        self._ending: list[Connection] = []
-        self._closed: set[Connection] = set()
 
-    def gets_in(self, new: Connection) -> bool:
-        """Whether a new connection, which is one of them, may stay until its first request says whose it is;
-        else it is closed. If these are too many, one goes: of many that come at once all are heard."""
-        self._count()
+    def lets_in(self, new: Connection) -> bool:
+        """Whether a new connection may stay; else it is closed. One beyond the bound stays until its first
+        request says whose it is, and if these are too many, one goes: of many that come at once all are
+        heard."""
+        new.beyond = len(self._placed) + len(self._new) + len(self._ending) >= self._most
+        if not new.beyond:
+            self._placed.add(new)
+            return True
         if len(self._new) >= UNHEARD:
             if (goes := self._next_unheard(new.address)) is None:
-                self._closed.add(new)
                 return False
             self._close(goes)
-        self._new.append(new)
+        self._new[new] = None
         return True
+
+    def lost(self, each: Connection) -> None:
+        """It takes no room any more. INVARIANT: nothing of it lies here until the next crowd comes."""
+        self._placed.discard(each)
+        self._new.pop(each, None)
+        self._ending.pop(each, None)
 
     def takes_place(self, new: Connection, holder: str, end_a_wait: Callable[[], bool]) -> bool:
         """Whether a connection that was let in beyond the bound gets a place, by whose its first request is.
         One that is waited for gives way to it. If all are at work, one that only waits for news is answered;
         else one of whoever has most of them ends, which keeps a place from nobody but its own holder: others
         that come and go end no more."""
-        self._count()
-        placed = len(self._connections) - len(self._new) - len(self._ending) - len(self._closed)
-        view = self._view()
+        self.lost(new)
+        view, placed = self._view(), len(self._placed)
         if placed >= self._most or any(each.holder == holder for each in self._ending):
             if (idle := view.next_idle()) is not None:
                 self._close(idle)
@@ -213,12 +221,14 @@ class Crowd:
                     return False
                 found.end_behind_answer()
                 self.ends(found)
+        self._placed.add(new)
         view.begins(new, holder)
         return True
 
     def ends(self, each: Connection) -> None:
         """It ends behind its answer. If too many do, one waits no longer, of whoever has most of these."""
-        self._ending.append(each)
+        self.lost(each)
+        self._ending[each] = None
         if len(self._ending) > ENDING:
             holders = Counter(each.holder for each in self._ending)
             self._close(max(self._ending, key=lambda each: holders[each.holder]))
@@ -233,30 +243,19 @@ class Crowd:
         def rank(address: str, more: int = 0) -> tuple[int, int]:
             return max(new[address] + more, FEW), max(all_of[address], FEW)
 
-        goes = max(self._new, key=lambda each: (*rank(each.address), -(each.due or 0.0)), default=None)
-        if goes is None or (goes.address != to and rank(goes.address) < rank(to, 1)):
-            return None
-        return goes
-
-    def _count(self) -> None:
-        """What became of those that are told apart from the others."""
-        gone = {each for each in (*self._new, *self._ending) if each.is_gone}
-        self._closed = (self._closed | gone) & self._connections
-        self._new = [each for each in self._new if each.beyond and not each.is_gone]
-        self._ending = [each for each in self._ending if not each.is_gone]
+        goes = max(self._new, key=lambda each: (*rank(each.address), -(each.due or 0.0)))
+        return goes if goes.address == to or rank(goes.address) >= rank(to, 1) else None
 
     def _close(self, each: Connection) -> None:
         each.make_way()
-        self._closed.add(each)
+        self.lost(each)
 
     def _view(self) -> _View:
         if self._seen is None:
             begun = thread_time()
-            self._seen = _View(each for each in self._connections if not each.is_gone)
+            self._seen = _View(self._placed, [*self._placed, *self._new, *self._ending])
             asyncio.get_running_loop().call_later(KEPT * (thread_time() - begun), self._forget)
         return self._seen
 
     def _forget(self) -> None:
-        """INVARIANT: what is lost does not lie here, with all that it sent, until the next crowd comes."""
         self._seen = None
-        self._count()

@@ -17,17 +17,17 @@ class Shared:
 
     _of_server: ClassVar[WeakKeyDictionary[ServerState, Shared]] = WeakKeyDictionary()
 
-    def __init__(self, state: ServerState, loop: asyncio.AbstractEventLoop, most: int) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, most: int) -> None:
         self.beginnings = Beginnings(loop)
         self.next_requests = NextRequests(loop)
         """Those that stood behind another one of their connection."""
         self.more_data = NextRequests(loop)
         """Of connections that hold some which they have not read."""
-        self.crowd = Crowd(state.connections, most)  # type: ignore[arg-type]
+        self.crowd = Crowd(most)
 
     @classmethod
     def of(cls, state: ServerState, loop: asyncio.AbstractEventLoop, most: int) -> Shared:
         """`most`: connections that there may be."""
         if (shared := cls._of_server.get(state)) is None:
-            shared = cls._of_server[state] = cls(state, loop, most)
+            shared = cls._of_server[state] = cls(loop, most)
         return shared

@@ -83,7 +83,6 @@ class BoundedProtocol(HttpToolsProtocol):
     """The answer has said that it is the last one."""
 
     def connection_made(self, transport: Any) -> None:
-        self.beyond = len(self.connections) >= self.most_connections
         self._unread = UnreadAnswer(transport, self.loop)
         super().connection_made(transport)
         self._shared = Shared.of(self.server_state, self.loop, self.most_connections)
@@ -92,7 +91,7 @@ class BoundedProtocol(HttpToolsProtocol):
         # INVARIANT: writing is paused exactly as long as there are bytes that the client has no room for.
         transport.set_write_buffer_limits(high=0)
         self._wait_for_client(self.request_seconds)
-        if self.beyond and not self._shared.crowd.gets_in(self):
+        if not self._shared.crowd.lets_in(self):
             self._cut_off(ApiError("unavailable", FULL))
 
     @property
@@ -350,6 +349,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self._shared.crowd.lost(self)
         if self._running is not None:
             self._running.disconnected = True
             self._running.message_event.set()

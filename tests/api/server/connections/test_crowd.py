@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pytest
@@ -50,23 +51,24 @@ class House:
 
     def __init__(self, connections: list[Waited]) -> None:
         self.connections = set(connections)
-        self.crowd = Crowd(self.connections, MOST)
+        self.crowd = Crowd(MOST)
+        assert all(map(self.crowd.lets_in, connections)) and not any(each.beyond for each in connections)
 
     def comes(self, address: str, due: float = 1e9, key: str = "") -> Waited | None:
         """A new one that gets in; `key` is what its first request will tell."""
-        new = Waited(address, due=due, beyond=True)
+        new = Waited(address, due=due)
+        if not self.crowd.lets_in(new):
+            return None
+        new.key = key
         self.connections.add(new)
-        if self.crowd.gets_in(new):
-            new.key = key
-            return new
-        self.connections.remove(new)
-        return None
+        return new
 
     def asks(self, new: Waited) -> bool:
         """Whether it has a place once its first request is known."""
         new.due = None
-        new.ends = not self.crowd.takes_place(new, new.whose, lambda: False)
-        new.beyond = False
+        if new.beyond:
+            new.ends = not self.crowd.takes_place(new, new.whose, lambda: False)
+            new.beyond = False
         return not new.ends
 
     def let_in(self, address: str, key: str = "") -> Waited:
@@ -76,8 +78,12 @@ class House:
         return new
 
     def next_round(self) -> None:
-        for each in [each for each in self.connections if each.is_gone]:
+        self.lose(each for each in self.connections if each.is_gone)
+
+    def lose(self, connections: Iterable[Waited]) -> None:
+        for each in list(connections):
             self.connections.remove(each)
+            self.crowd.lost(each)
 
 
 async def test_who_came_just_now_gives_way_to_no_crowd() -> None:
@@ -91,7 +97,7 @@ async def test_who_came_just_now_gives_way_to_no_crowd() -> None:
 
 
 async def test_the_address_that_has_most_gives_way_first() -> None:
-    many = [Waited(f"crowd-{number % 3}", due=float(number)) for number in range(MOST)]
+    many = [Waited(f"crowd-{number % 3}", due=float(number)) for number in range(MOST - 1)]
     older = Waited("another", due=-1.0)
     house = House([older, *many])
     house.let_in("third")
@@ -147,22 +153,22 @@ async def test_all_are_looked_at_once_for_those_who_come_meanwhile(
     monkeypatch.setattr(crowd, "KEPT", 1e9)
     house = House([Waited("crowd") for _ in range(MOST)])
     view, looks = crowd._View, []
-    monkeypatch.setattr(crowd, "_View", lambda connections: looks.append(1) or view(connections))
+    monkeypatch.setattr(crowd, "_View", lambda *told: looks.append(1) or view(*told))
     for number in range(count):
         house.let_in(f"other-{number}")
     assert len(looks) == 1
 
 
-async def test_nothing_is_kept_of_a_crowd_that_has_gone() -> None:
+@pytest.mark.parametrize("seconds", [0, 0.1], ids=["at once", "later"])
+async def test_nothing_is_kept_of_a_crowd_that_has_gone(seconds: float) -> None:
     house = House([Waited("crowd") for _ in range(MOST)])
-    new = house.let_in("other")
+    house.comes("silent")
+    for number in range(2 * ENDING):
+        house.let_in(f"other-{number}")
     gone = weakref.WeakSet(house.connections)
-    house.connections.clear()
-    del new
-    for each in list(gone):
-        each.is_gone = True
-    del each
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(seconds)
+    house.lose(house.connections)
+    await asyncio.sleep(0.1 - seconds)
     gc.collect()
     assert not gone
 
@@ -172,7 +178,7 @@ async def test_who_ends_behind_an_answer_takes_no_place_of_those_who_come_and_go
     house = House(many)
     for number in range(2 * UNHEARD):
         new = house.let_in(f"other-{number}")
-        house.connections.remove(new)
+        house.lose([new])
     assert sum(each.ends for each in many) == 1
     ended = next(each for each in many if each.ends)
     again = house.comes(ended.address)
