@@ -28,8 +28,11 @@ def knowing(gone: Callable[[], bool]) -> Context:
 
 
 def shared_task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """A task of several requests, which goes on whichever of their clients have gone."""
-    return asyncio.create_task(work, context=knowing(lambda: False))
+    """A task of several requests, which goes on whichever of their clients have gone. Whoever still waits for
+    it raises what it has met; that nobody does is no fault."""
+    task = asyncio.create_task(work, context=knowing(lambda: False))
+    task.add_done_callback(lambda done: None if done.cancelled() else done.exception())
+    return task
 
 
 def call_on(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: Any) -> None:

@@ -30,7 +30,6 @@ class SharedLooks:
         if found is None:
             lock = self._looking.setdefault(name, asyncio.Lock())
             found = self._next[name] = shared_task(self._look(name, look, lock))
-            found.add_done_callback(_retrieve)
         result: T = await asyncio.shield(found)
         return result
 
@@ -38,9 +37,3 @@ class SharedLooks:
         async with lock:
             del self._next[name]  # INVARIANT: who asks from now on waits for the one after this
             return await look()
-
-
-def _retrieve(task: asyncio.Task[Any]) -> None:
-    """That nobody waits any more for what it has met is no fault."""
-    if not task.cancelled():
-        task.exception()

@@ -80,7 +80,6 @@ class Waits:
         shared = self._looks.get(what)
         if shared is None or shared.task.done():
             shared = self._looks[what] = _Look(shared_task(look()))
-            shared.task.add_done_callback(_retrieve)
         shared.count += 1
         try:
             yield shared.task
@@ -98,12 +97,6 @@ class Waits:
             return False
         _end_oldest(waiting)
         return True
-
-
-def _retrieve(task: asyncio.Task[Any]) -> None:
-    """Whoever still waits raises what it has met; that nobody does is no fault."""
-    if not task.cancelled():
-        task.exception()
 
 
 def _end_oldest(waiting: dict[asyncio.Future[None], None]) -> None:
