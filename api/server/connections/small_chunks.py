@@ -6,9 +6,7 @@ at once. So some of them are read together, and the rest is held until it is the
 
 from __future__ import annotations
 
-import asyncio
-from typing import Final, Protocol
-from weakref import ref
+from typing import Final
 
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 
@@ -16,23 +14,15 @@ TOGETHER: Final = 512
 """Chunks of one connection."""
 
 
-class Holding(Protocol):
-    """A connection that holds chunks."""
-
-    @property
-    def holds_more(self) -> bool: ...
-
-
 class HeldFlow(FlowControl):
-    """INVARIANT: while a connection holds chunks that have come, nothing more is taken from its client,
-    though whoever reads the body asks for more of it."""
+    """What is taken from the client of one connection."""
 
-    def __init__(self, transport: asyncio.Transport, connection: Holding) -> None:
-        super().__init__(transport)
-        self._connection = ref(connection)
+    holds = False
+    """INVARIANT: while chunks that have come are held, nothing more is taken, though whoever reads the body
+    asks for more of it."""
 
     def resume_reading(self) -> None:
-        if (connection := self._connection()) is None or not connection.holds_more:
+        if not self.holds:
             super().resume_reading()
 
 

@@ -57,6 +57,7 @@ class BoundedProtocol(HttpToolsProtocol):
     most_connections = 1_000
     """At once, of this process; the one beyond them takes the place of an idle one, or is refused."""
 
+    flow: HeldFlow
     _spent = 0
     _between = True
     """The parser is between two requests, and has seen nothing of the next one."""
@@ -64,8 +65,8 @@ class BoundedProtocol(HttpToolsProtocol):
     _held = b""
     """What came behind a request that waits for its turn. INVARIANT: while there is anything, nothing more is
     taken from the client but for what comes although it was told to wait."""
-    _ended = False
-    """And behind that the client sends no more."""
+    _half_closed = False
+    """Behind what is held the client sends no more."""
     _running: Any = None
     """The request that is worked on; `cycle` was read last."""
     _credential = b""
@@ -87,17 +88,12 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self._shared = Shared.of(self.server_state, self.loop, self.most_connections)
         self.address = network(self.client[0]) if self.client else ""
-        self.flow = HeldFlow(transport, self)
+        self.flow = HeldFlow(transport)
         # INVARIANT: writing is paused exactly as long as there are bytes that the client has no room for.
         transport.set_write_buffer_limits(high=0)
         self._wait_for_client(self.request_seconds)
         if not self._shared.crowd.lets_in(self):
             self._cut_off(ApiError("unavailable", FULL))
-
-    @property
-    def holds_more(self) -> bool:
-        """Whether chunks that have come are held, until it is its turn."""
-        return bool(self._held) and not self.pipeline
 
     @property
     def is_gone(self) -> bool:
@@ -189,19 +185,19 @@ class BoundedProtocol(HttpToolsProtocol):
             start = end
 
     def _hold(self, data: bytes) -> None:
-        self._held = data
+        self._held, self.flow.holds = data, not self.pipeline
         self.flow.pause_reading()
 
     def _read_on(self) -> None:
         """A request that waited for its turn has got it."""
-        held, self._held = self._held, b""
+        held, self._held, self.flow.holds = self._held, b"", False
         if self.pipeline:
             self._hold(held)
         elif held:
             self._read(held)
         if not (self.pipeline or self.transport.is_closing() or is_full(self.cycle.body)):
             self.flow.resume_reading()
-        if self._ended and not self._held and not self.eof_received():
+        if self._half_closed and not self._held and not self.eof_received():
             self.transport.close()
 
     def _read_piece(self, data: bytes) -> None:
@@ -259,8 +255,8 @@ class BoundedProtocol(HttpToolsProtocol):
         running = self._running
         if running is not None and running.response_started and running.scope["path"] == STREAM:
             return False  # it never ends, so nobody waits for the end of it
-        self._ended = bool(self._held)
-        if self._ended:
+        self._half_closed = bool(self._held)
+        if self._half_closed:
             return True
         cycle = self.cycle
         if cycle is None or cycle.response_complete or cycle.more_body or self.transport.is_closing():
