@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from api.caller import Caller
-from api.loops import shared_task
+from api.loops import has_gone, shared_task
 
 T = TypeVar("T")
 
@@ -25,6 +25,10 @@ SHARE: Final = 0.5
 """Of the connections that one caller's waits may take."""
 MOST_STREAMS: Final = 50
 """Event streams of one person: each is told of all that happens, which takes time for each."""
+
+
+_Waiting = dict[asyncio.Future[None], Callable[[], bool]]
+"""The oldest first, each with what says whether its client has gone."""
 
 
 @dataclass(slots=True)
@@ -40,8 +44,8 @@ class Waits:
 
     def __init__(self, most_connections: int) -> None:
         self._most_of_one = max(1, min(MOST_OF_ONE, int(most_connections * SHARE)))
-        self._waiting: dict[str, dict[asyncio.Future[None], None]] = {}
-        """By key or user, whose streams stand for themselves; the oldest first."""
+        self._waiting: dict[str, _Waiting] = {}
+        """By key or user, whose streams stand for themselves."""
         self._looks: dict[Hashable, _Look] = {}
 
     @contextlib.contextmanager
@@ -63,7 +67,7 @@ class Waits:
         waiting = self._waiting.setdefault(who, {})
         if len(waiting) >= most:
             _end_oldest(waiting)
-        waiting[future] = None
+        waiting[future] = has_gone.get()
         try:
             yield future
         finally:
@@ -91,15 +95,16 @@ class Waits:
                     del self._looks[what]
 
     def make_room(self) -> bool:
-        """End the oldest wait of whoever has the most; False when nobody waits."""
-        waiting = max(self._waiting.values(), key=len, default=None)
-        if not waiting:
-            return False
-        _end_oldest(waiting)
-        return True
+        """End the oldest wait of whoever has the most; False when nobody waits. One whose client has gone
+        makes none."""
+        while waiting := max(self._waiting.values(), key=len, default=None):
+            if not _end_oldest(waiting)():
+                return True
+        return False
 
 
-def _end_oldest(waiting: dict[asyncio.Future[None], None]) -> None:
+def _end_oldest(waiting: _Waiting) -> Callable[[], bool]:
+    """Gives what says whether its client had gone."""
     oldest = next(iter(waiting))
-    del waiting[oldest]
     oldest.set_result(None)
+    return waiting.pop(oldest)

@@ -20,6 +20,7 @@ from api.database.errors import DatabaseUnavailable
 from api.handlers import agents
 from api.http.exchange import Reply
 from api.ingestion.quotas import OverQuota
+from api.loops import knowing
 from api.store import accounts, runs
 from api.updates.waits import MOST_STREAMS, Waits
 from tests.harness.application import PASSWORD, PEOPLE, Service, event
@@ -212,6 +213,19 @@ async def test_the_oldest_wait_of_a_key_gives_way() -> None:
             place.__exit__(None, None, None)
         assert waits.make_room() and theirs.done()
     assert not waits._waiting
+
+
+async def test_a_wait_whose_client_has_gone_makes_no_room() -> None:
+    """The client gave it up before its time was over; its connection is free already."""
+    waits, gone = Waits(100), False
+    with contextlib.ExitStack() as open_ones:
+        theirs = open_ones.enter_context(waits.place(Caller("user", "default", user_id="u"), 60))
+        given_up = [
+            knowing(lambda: gone).run(open_ones.enter_context, waits.place(KEY, 60)) for _ in range(3)
+        ]
+        gone = True
+        assert waits.make_room() and theirs.done()
+        assert not waits.make_room() and all(each.done() for each in given_up)
 
 
 async def test_a_person_has_few_streams_and_polls_all_the_same() -> None:
