@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from api.caller import NOBODY, Caller
 from api.loops import FairPlaces
 from api.policies.newest import catch_up
+from api.shared_looks import SharedLooks
 
 if TYPE_CHECKING:
     # The command line imports handlers for the shapes of their records, and needs none of this.
@@ -85,6 +86,7 @@ class Context:
     """Of one request that changes something."""
     guard: WriteGuard | None = None
     """Of one request, where its organisation lets two people change things."""
+    looks: SharedLooks = field(default_factory=SharedLooks)
     writes: FairPlaces = field(default_factory=lambda: FairPlaces(MOST_WRITES))
 
     async def newest(self) -> Snapshot:

@@ -29,6 +29,7 @@ ROOMS = (
         "api.clock",
         "api.in_place",
         "api.loops",
+        "api.shared_looks",
         "api.metrics",
         "api.setting_values",
         "api.setting_names",

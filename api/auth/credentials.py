@@ -22,13 +22,13 @@ import jwt
 
 from api.auth.login_draw import LoginDraw
 from api.auth.passwords import PasswordHasher
-from api.auth.shared_looks import SharedLooks
 from api.auth.throttle import Throttle
 from api.auth.user_tokens import verify_user_token
 from api.caller import Caller
 from api.clock import Clock, boot_seconds, seconds, system_clock
 from api.database.connection import Database
 from api.http.problems import ApiError
+from api.shared_looks import SharedLooks
 from api.store import accounts
 
 __all__ = ["Credentials", "key_digest", "key_prefix", "new_key", "unauthenticated", "verify_user_token"]

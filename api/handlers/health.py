@@ -116,7 +116,7 @@ async def _database_answers(context: Context) -> bool:
 async def _for_all(context: Context, look: Callable[[Context], Coroutine[Any, Any, T]]) -> T:
     """What a look finds, once for all who ask meanwhile. INVARIANT: however many ask, who logs in or halts
     does not stand behind them, and they are not told that the database is away because they are many."""
-    with context.waits.together(look, partial(look, context)) as found:
+    with context.looks.together(look, partial(look, context)) as found:
         await asyncio.wait([found])
     return found.result()
 

@@ -54,7 +54,7 @@ async def get_run(caller: Caller, values: Values, context: Context) -> Reply:
         seen = values.query.get("after") or now
         if wait and now == seen:
             look = partial(_changed, caller, run_id, seen, context)
-            with context.waits.together((caller, run_id, seen), look) as news:
+            with context.looks.together((caller, run_id, seen), look) as news:
                 await asyncio.wait([news, ended], timeout=wait, return_when=asyncio.FIRST_COMPLETED)
                 if news.done():
                     news.result()

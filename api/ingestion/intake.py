@@ -14,7 +14,6 @@ from time import thread_time
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-from api.auth.shared_looks import SharedLooks
 from api.caller import Caller
 from api.clock import Clock
 from api.database.connection import Database
@@ -25,6 +24,7 @@ from api.ingestion.quotas import OverQuota, ProcessorTime, Quotas
 from api.ingestion.slices import BatchSlices, Rounds
 from api.ingestion.turns import LARGE, Turns
 from api.ingestion.validation import Admitted, admitted, event_for_user, event_of
+from api.shared_looks import SharedLooks
 from api.store import accounts
 
 T = TypeVar("T")

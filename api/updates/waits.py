@@ -3,21 +3,18 @@
 Each caller may have so many waits at once, and a person so many event streams; one more ends the oldest of
 them, which is answered with the present state, as after its time. The same happens to the caller with the
 most waits when a connection is wanted and none is idle (`server/connections/crowd.py`). Those who wait for
-the same look for it together.
+the same look for it together (`shared_looks.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Hashable, Iterator
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from api.caller import Caller
-from api.loops import has_gone, shared_task
-
-T = TypeVar("T")
+from api.loops import has_gone
 
 MOST_OF_ONE: Final = 2_000
 """Waits of one caller, where there are connections enough."""
@@ -26,17 +23,8 @@ SHARE: Final = 0.5
 MOST_STREAMS: Final = 50
 """Event streams of one person: each is told of all that happens, which takes time for each."""
 
-
 _Waiting = dict[asyncio.Future[None], Callable[[], bool]]
 """The oldest first, each with what says whether its client has gone."""
-
-
-@dataclass(slots=True)
-class _Look:
-    """What some look for together, and how many they are."""
-
-    task: asyncio.Task[Any]
-    count: int = 0
 
 
 class Waits:
@@ -46,7 +34,6 @@ class Waits:
         self._most_of_one = max(1, min(MOST_OF_ONE, int(most_connections * SHARE)))
         self._waiting: dict[str, _Waiting] = {}
         """By key or user, whose streams stand for themselves."""
-        self._looks: dict[Hashable, _Look] = {}
 
     @contextlib.contextmanager
     def place(self, caller: Caller, seconds: float) -> Iterator[asyncio.Future[None]]:
@@ -74,25 +61,6 @@ class Waits:
             waiting.pop(future, None)
             if not waiting and self._waiting.get(who) is waiting:
                 del self._waiting[who]
-
-    @contextlib.contextmanager
-    def together(
-        self, what: Hashable, look: Callable[[], Coroutine[Any, Any, T]]
-    ) -> Iterator[asyncio.Task[T]]:
-        """The look for news that all who wait for the same share: what is none costs the same for one of them
-        as for all. It begins with the first, and ends with the news, or with the last of them."""
-        shared = self._looks.get(what)
-        if shared is None or shared.task.done():
-            shared = self._looks[what] = _Look(shared_task(look()))
-        shared.count += 1
-        try:
-            yield shared.task
-        finally:
-            shared.count -= 1
-            if not shared.count:
-                shared.task.cancel()
-                if self._looks.get(what) is shared:
-                    del self._looks[what]
 
     def make_room(self) -> bool:
         """End the oldest wait of whoever has the most; False when nobody waits. One whose client has gone

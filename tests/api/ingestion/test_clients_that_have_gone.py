@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from api.auth.passwords import PasswordHasher
-from api.auth.shared_looks import SharedLooks
 from api.ingestion.evaluation import PutOff
 from api.ingestion.quotas import ProcessorTime
 from api.ingestion.turns import Turns
 from api.loops import has_gone, knowing
-from api.updates.waits import Waits
+from api.shared_looks import SharedLooks
 from tests.harness.event_connection import FIRST, Connection, Service
 
 
@@ -91,9 +90,8 @@ async def test_a_request_knows_whether_its_client_has_gone() -> None:
 
 
 async def test_what_several_wait_for_goes_on_when_the_first_of_them_has_gone() -> None:
-    turns, waits, looks, gone, go = (
+    turns, looks, gone, go = (
         Turns("test", 1, ProcessorTime()),
-        Waits(100),
         SharedLooks(),
         threading.Event(),
         threading.Event(),
@@ -104,7 +102,7 @@ async def test_what_several_wait_for_goes_on_when_the_first_of_them_has_gone() -
         return await turns.run("look", lambda: "found")
 
     async def together() -> str:
-        with waits.together("name", look) as found:
+        with looks.together("name", look) as found:
             return await asyncio.shield(found)
 
     for ask in (together, lambda: looks.of("name", look)):

@@ -138,7 +138,7 @@ async def test_what_is_no_news_costs_as_much_for_many_as_for_one(
         answers = await asyncio.wait_for(asyncio.gather(*waiting), 60)
         assert {len(answer.json()["toolCalls"]) for answer in answers} == {2}
         assert looks <= 20 + 1 + 50
-        assert not service.context.waits._looks and not service.context.hub._waiting
+        assert not service.context.looks._under_way and not service.context.hub._waiting
 
 
 async def test_a_credential_that_changes_wakes_nobody_who_waits_by_another(

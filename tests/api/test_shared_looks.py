@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from api.auth.credentials import Credentials
-from api.auth.shared_looks import SharedLooks
 from api.caller import Caller
 from api.clock import random_ids
 from api.database.connection import Database
 from api.database.transaction import Transaction
 from api.ingestion.intake import Intake
 from api.ingestion.quotas import ProcessorTime, Quotas
+from api.shared_looks import SharedLooks
 from api.store import accounts
 
 ASKED = 50
