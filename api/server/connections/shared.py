@@ -22,7 +22,8 @@ class Shared:
         self.next_requests = NextRequests(loop)
         """Those that stood behind another one of their connection."""
         self.more_data = NextRequests(loop)
-        """Of connections that hold some which they have not read."""
+        """Of connections that hold some which they have not read. No request stands behind it, since it takes
+        as long as several."""
         self.crowd = Crowd(most)
 
     @classmethod

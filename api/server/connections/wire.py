@@ -336,7 +336,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if left > 0:
             self._watch(left)
         elif (self.flow.read_paused or self._held) and (self._between or not self.cycle.response_complete):
-            self._watch(self.request_seconds)  # it is us who do not read, of what is of interest
+            self._wait_for_client(self.request_seconds)  # it is us who do not read, of what is of interest
         elif self._between:
             super().timeout_keep_alive_handler()
         else:

@@ -85,6 +85,28 @@ async def test_a_body_that_nobody_reads_is_not_taken_in_further() -> None:
         assert connection.wire.paused and len(connection.protocol.cycle.body) == size
 
 
+async def test_who_was_not_read_has_its_time_once_it_is() -> None:
+    goes_on, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        await goes_on.wait()
+        await echo(scope, receive, send)
+
+    connection = Connection(Service(), app=slow, state={})
+    text = b"x" * 2 * HIGH_WATER_LIMIT
+    sent = in_chunks(text, 1_000)
+    connection.protocol.data_received(sent[:-5])
+    assert connection.wire.paused
+    connection.protocol._deadline = loop.time() - 1
+    connection.protocol.timeout_keep_alive_handler()
+    goes_on.set()
+    await connection.rest(5)
+    assert not connection.wire.paused
+    connection.protocol.timeout_keep_alive_handler()
+    connection.protocol.data_received(sent[-5:])
+    await until_answered(connection, text)
+
+
 async def test_connections_take_turns_and_who_sends_little_waits_for_none() -> None:
     service = Service()
     many = [Connection(service, app=echo, state={}) for _ in range(50)]
