@@ -7,7 +7,9 @@ machine is reached without the environment's proxies.
 from __future__ import annotations
 
 import asyncio
+import errno
 import math
+import re
 import ssl
 import threading
 import time
@@ -29,8 +31,12 @@ LIMITS: Final = httpx.Limits(max_connections=None, keepalive_expiry=4.0)
 MOST_IN_A_POOL: Final = 16
 """Requests; a pool looks at each of its connections for each of them, so that many share several pools."""
 _FAILURES: Final = (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL, OSError)
-
-
+_UNSENT: Final = (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.LocalProtocolError)
+"""What cannot be sent from here, whoever is there."""
+_ENDED: Final = ("Server disconnected", "peer closed connection")
+"""How httpx begins what it says of a peer that ends amid an answer; of any other it says what is no HTTP."""
+_REFUSED_BY_PROXY: Final = re.compile(r"[1-4]\d\d\b")
+_NO_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 _BROKE_OFF: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError, TimeoutError)
 TOO_SLOW: Final = "the answer takes too long"
 
@@ -113,6 +119,8 @@ class ClientDriver:
             # Without TLS no certificates are read, which takes longer than all else here.
             "verify": httpx.create_ssl_context() if settings.url.startswith("https:") else False,
         }
+        if options["trust_env"]:
+            _look_at_proxies(options)
         self._make_async = partial(httpx.AsyncClient, **options)
         self._pools = _Pools(partial(httpx.Client, **options))
         self._of_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Pools[httpx.AsyncClient]] = (
@@ -248,16 +256,43 @@ def _told(request: ClientRequest) -> dict[str, Any]:
     return {"method": request.method, "url": request.path, "content": request.content, "timeout": timeout}
 
 
+def _look_at_proxies(options: dict[str, Any]) -> None:
+    """Raises ValueError for variables of the environment by which nobody could ever be reached."""
+    try:
+        httpx.Client(**options).close()
+    except (httpx.InvalidURL, ValueError, ImportError) as error:
+        raise ValueError(
+            "the proxies of the environment (`HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY`, and `NO_PROXY`, which "
+            f"takes no networks of IPv6) cannot be used: {error}"
+        ) from None
+
+
 def _unreachable(error: Exception) -> Unreachable:
     why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    refused = _is_of_tls(error)
-    return Unreachable(f"no TLS comes about: {why}" if refused else why, away=not refused)
+    if _is_of_tls(error):
+        return Unreachable(f"no TLS comes about: {why}", away=False)
+    return Unreachable(why, away=not _stays(error))
 
 
-def _is_of_tls(error: BaseException | None) -> bool:
+def _is_of_tls(error: BaseException) -> bool:
     """Whether it comes of what was said in the handshake, not of a connection that broke off."""
+    first = next((each for each in _causes(error) if isinstance(each, ssl.SSLError)), None)
+    return first is not None and not isinstance(first, _BROKE_OFF)
+
+
+def _stays(error: Exception) -> bool:
+    """Whether the service may well be there: this side cannot send what it was to send, a proxy refuses to
+    pass it on, or whoever is at the address speaks no HTTP."""
+    if isinstance(error, httpx.ProxyError):
+        return _REFUSED_BY_PROXY.match(str(error)) is not None
+    if isinstance(error, httpx.RemoteProtocolError):
+        return not str(error).startswith(_ENDED)
+    return isinstance(error, _UNSENT) or any(
+        isinstance(each, OSError) and each.errno in _NO_DESCRIPTORS for each in _causes(error)
+    )
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
-        if isinstance(error, ssl.SSLError):
-            return not isinstance(error, _BROKE_OFF)
+        yield error
         error = error.__cause__ or error.__context__
-    return False

@@ -89,8 +89,8 @@ Flow = Generator[ClientRequest | Pause | Join, Any, T]
 
 
 class Unreachable(Exception):
-    """A request that nobody answered; it may have arrived or not. `away`: nobody was there, as opposed to one
-    with whom no TLS comes about, which is a wrong address or certificate, and stays so."""
+    """A request that nobody answered; it may have arrived or not. `away`: nobody was there, as opposed to
+    what is to be mended and stays so till then: a wrong address, certificate, key or proxy."""
 
     def __init__(self, reason: str, *, away: bool = True) -> None:
         super().__init__(reason)

@@ -43,6 +43,21 @@ def _named(said: Mapping[str, str], name: str) -> str | None:
     return value or None
 
 
+def _is_key(text: str) -> bool:
+    """Anything else is no header, and what cannot be sent would count as a service that cannot be reached."""
+    return bool(text) and text == text.strip() and text.isascii() and text.isprintable()
+
+
+def _is_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:  # the port is none
+        return False
+    named = bool(host) and _IN_NO_HOST.isdisjoint(host)
+    return parts.scheme in ("http", "https") and named and text == text.strip() and text.isprintable()
+
+
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
     """See the module. `fail_mode` is what becomes of a call while the service is away: `closed` refuses it;
@@ -58,11 +73,10 @@ class ClientSettings:
     decide_seconds: float = USUAL_SECONDS
 
     def __post_init__(self) -> None:
-        if not self.api_key or not self.api_key.isascii() or not self.api_key.isprintable():
+        if not _is_key(self.api_key):
             wrong = "is no API key" if self.api_key else "is not set"
             raise ValueError(f"`GOVERNANCE_API_KEY` {wrong}; an admin makes a key by `governance keys add`")
-        host = urlsplit(self.url).hostname or ""
-        if urlsplit(self.url).scheme not in ("http", "https") or not host or not _IN_NO_HOST.isdisjoint(host):
+        if not _is_address(self.url):
             raise ValueError(f"`GOVERNANCE_URL` is `{self.url}`; write an address such as `{DEFAULT_URL}`")
         if self.fail_mode not in ("closed", "open"):
             raise ValueError(f"`GOVERNANCE_FAIL_MODE` is `{self.fail_mode}`; write `closed` or `open`")
@@ -79,7 +93,7 @@ class ClientSettings:
         said = os.environ if environment is None else environment
         journal = _named(said, "GOVERNANCE_JOURNAL")
         return cls(
-            api_key=said.get("GOVERNANCE_API_KEY", ""),
+            api_key=said.get("GOVERNANCE_API_KEY", "").strip(),
             url=_named(said, "GOVERNANCE_URL") or DEFAULT_URL,
             agent_id=_named(said, "GOVERNANCE_AGENT_ID"),
             fail_mode=cast(FailMode, said.get("GOVERNANCE_FAIL_MODE") or "closed"),
