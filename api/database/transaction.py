@@ -79,9 +79,11 @@ COUNTERS: Statement = ("SELECT name, value FROM counters", ())
 _STATE = (
     "SELECT name, value FROM counters"
     " UNION ALL SELECT '#runs', MAX(run_no) FROM runs"
-    " UNION ALL SELECT '#events', MAX(event_no) FROM events"
+    " UNION ALL SELECT '#events', MAX(no) FROM"
+    " (SELECT MAX(event_no) AS no FROM events UNION ALL SELECT MAX(call_no) FROM tool_calls) AS given"
 )
-"""What a transaction begins with, in one statement: the counters, and the highest numbers given out."""
+"""What a transaction begins with, in one statement: the counters, and the highest numbers given out. A call
+has that of its event, and keeps it where somebody has deleted the newest events by hand."""
 IN_ORDER: Final = frozenset(
     (
         *("user.updated", "webhook.updated", "webhook.disabled", "webhook.deleted", "channel.changed"),

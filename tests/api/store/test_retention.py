@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +194,19 @@ async def test_the_newest_event_stays_however_old(tmp_path: Path) -> None:
         run = (await service.call("agent", "GET", "/v1/runs/run-1")).json()
         payloads = [call["inputPayload"] for call in run["toolCalls"]]
         assert payloads == [None, None, {"n": 2}, {"n": 4}], "a number was given out twice"
+
+
+async def test_whoever_deletes_all_events_by_hand_has_no_number_given_out_twice(tmp_path: Path) -> None:
+    async with Service(tmp_path) as service:
+        for number in range(3):
+            await told(service, number)
+        with closing(sqlite3.connect(service.settings.data_dir / "governance.sqlite")) as shell, shell:
+            shell.execute("DELETE FROM events")
+        for number in (1, 4, 5):
+            assert (await told(service, number)).json()["toolCallStatus"] == "allowed"
+        run = (await service.call("agent", "GET", "/v1/runs/run-1")).json()
+        payloads = [call["inputPayload"] for call in run["toolCalls"]]
+        assert payloads == [None, None, None, {"n": 4}, {"n": 5}]
 
 
 async def test_a_part_that_cannot_be_done_stops_no_other_and_is_told(
