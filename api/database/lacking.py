@@ -39,6 +39,8 @@ _RAISED: Final = frozenset({"P0001", "SQLITE_CONSTRAINT_TRIGGER"})
 _RULE: Final = frozenset({"23514", "SQLITE_CONSTRAINT_CHECK"})
 """No table of ours has one."""
 _MISSING: Final = frozenset({"23502", "SQLITE_CONSTRAINT_NOTNULL"})
+_NO_PARTITION: Final = re.compile(r'no partition of relation "(\w+)"')
+_KEYS_OF_PARTITIONS: Final = {"events": "event_no", "audit": "organisation_id, chain, sequence"}
 
 _UNIQUE: Final = (
     "SELECT t.relname, COALESCE(p.relname, t.relname), array_to_string(ARRAY("
@@ -261,6 +263,13 @@ def _refusing(error: BaseException) -> str | None:
     origin = getattr(error, "orig", error)
     state = getattr(origin, "sqlstate", None) or getattr(origin, "sqlite_errorname", None)
     line = str(error).partition("\n")[0]
+    if state in _RULE and (whole := _NO_PARTITION.search(line)) and whole[1] in _KEYS_OF_PARTITIONS:
+        name, key = whole[1], _KEYS_OF_PARTITIONS[whole[1]]
+        return (
+            f"lacks the part of `{name}` for what comes now: somebody has dropped it; make another one, with "
+            f"`CREATE TABLE {name}_other PARTITION OF {name} DEFAULT; "
+            f"CREATE UNIQUE INDEX ON {name}_other ({key})`, and the service goes on by itself"
+        )
     if state in _MISSING:
         found = _FILLED.search(line)
         if found is None or found[1] in _COLUMNS:

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from api.database.connection import Database
+from api.database.lacking import refuse_unkeyed
 from tests.faults.database_faults import intact, payment, post, refused, service, settled
 
 TRIGGERS = {
@@ -35,6 +36,12 @@ CHANGES = {
         },
     ),
 }
+
+
+DROP_PARTS = (
+    "DO $$ DECLARE part regclass; BEGIN FOR part IN SELECT inhrelid::regclass FROM pg_inherits"
+    " WHERE inhparent = 'events'::regclass LOOP EXECUTE 'DROP TABLE ' || part; END LOOP; END $$"
+)
 
 
 def do(url: str, statements: str) -> None:
@@ -71,6 +78,25 @@ def test_a_change_by_hand_is_told_once_and_over_when_it_is_taken_away(
             do(database_url, undone)
             assert (await post(running, payment(0))).status_code == 200
             await intact(running)
+
+    asyncio.run(play())
+
+
+@pytest.mark.postgres
+def test_a_part_of_the_events_that_is_dropped_can_be_made_again(tmp_path: Path, postgres_url: str) -> None:
+    async def play() -> None:
+        async with service(tmp_path, postgres_url) as running:
+            assert (await post(running, payment("first"))).status_code == 200
+            await settled(running)
+            do(postgres_url, DROP_PARTS)
+            answer = await post(running, payment(1))
+            refused(answer, 503)
+            said = answer.json()["detail"]
+            assert "somebody has dropped it" in said and "trigger" not in said
+            do(postgres_url, said.split("`")[3])
+            assert (await post(running, payment(1))).status_code == 200
+        with contextlib.closing(Database(postgres_url)) as store:
+            refuse_unkeyed(store.peewee)  # nor does a start miss anything
 
     asyncio.run(play())
 
