@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from engine.derived.payload import MOST_FOUND
+from engine.derived.sql.by_words import BRACKETED, by_words
 from engine.derived.sql.parser import (
     MYSQL,
     POSTGRES,
@@ -80,7 +81,7 @@ def _entry(
 
 
 def _entries(text: str, steps: list[int], alone: bool = False) -> Iterator[dict[str, Json]]:
-    bracketed = _BRACKETED.search(text) is not None
+    bracketed = _BRACKETED.search(text) is not None or BRACKETED.search(text) is not None
     read = [parsed(text, POSTGRES, steps)]
     if read[0] is None or _OTHERWISE.search(text) is not None:
         read.append(parsed(text, MYSQL, steps))
@@ -89,6 +90,7 @@ def _entries(text: str, steps: list[int], alone: bool = False) -> Iterator[dict[
             read += pieces
             if read[0] is None and None in pieces:
                 yield _entry(UNKNOWN)
+                yield from () if any(pieces) else _told(text, steps)
     if bracketed:
         read.append(parsed(text, SQL_SERVER, steps))
     if read[0] is None and not (any(read) and (bracketed or "`" in text)):
@@ -99,6 +101,7 @@ def _entries(text: str, steps: list[int], alone: bool = False) -> Iterator[dict[
             alone = True  # what is behind others was read with them
         else:
             yield _entry(UNKNOWN)
+            yield from () if any(read) else _told(text, steps)
     if not alone and not _is_understood(read[0]):
         for whole, cut in later(text):
             yield from _behind(whole, cut, steps)
@@ -106,6 +109,17 @@ def _entries(text: str, steps: list[int], alone: bool = False) -> Iterator[dict[
         temporary: set[str] = set()
         for tree in reading or ():
             yield from _of_tree(tree, temporary)
+
+
+def _told(text: str, steps: list[int]) -> Iterator[dict[str, Json]]:
+    """What cannot be parsed, as far as its words tell."""
+    for told in by_words(text):
+        trees = parsed(told.simpler, POSTGRES, steps) if told.simpler else None
+        if trees:
+            yield from (_of_statement(tree, set()) for tree in trees)
+        else:
+            passing = _all_pass([told.table], ())
+            yield _entry(told.verb, [told.table], told.where, passing, told.thing)
 
 
 def _is_understood(trees: Sequence[Any] | None) -> bool:

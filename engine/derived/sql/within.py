@@ -186,7 +186,20 @@ def uncommented(text: str, *, nested: bool = True) -> str:
     return "".join(kept) + text[at:]
 
 
-def _masked(text: str) -> str:
+def whole(text: str) -> int:
+    """Up to where a text has whole statements: up to the one in which a quoted text or name does not end."""
+    start, end, piece = 0, 0, ""
+    for start, end, piece in _pieces(text):  # noqa: B007
+        pass
+    last = text[start:end]
+    is_open = end == len(text) and (
+        (piece[:1] == "$" and (last == piece or not last.endswith(piece)))
+        or (piece[:1] in ("'", '"', "e", "E") and (last[-1] != piece.lstrip("eE")[0] or len(last) == 1))
+    )
+    return text.rfind(";", 0, start) + 1 if is_open else len(text)
+
+
+def masked(text: str) -> str:
     """A text of the same length without what stands in comments, quoted texts and quoted names."""
     kept: list[str] = []
     at = 0
@@ -199,7 +212,7 @@ def _masked(text: str) -> str:
 
 def later(text: str) -> Iterator[tuple[str, str]]:
     """The statements of a text that stand behind other words: to the next one, and to what may end it."""
-    shown = _masked(text)
+    shown = masked(text)
     if _SQL_FIRST.match(shown) is None:
         return
     made = _MADE.search(shown)

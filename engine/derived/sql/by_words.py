@@ -1,0 +1,62 @@
+"""Statements that the parser refuses, told by their words: a database may know more than the parser does.
+
+SQLite takes a comment without an end, runs what stands before a text that it cannot read, and PostgreSQL has
+words for names that begin statements elsewhere. Works on the text. Knows nothing of what policies ask.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from engine.derived.sql.within import masked, whole
+
+BRACKETED: Final = re.compile(r"\[(?>(?:[^\]\['\"`;/-]|-(?!-)|/(?!\*))*)(?:['\"`;]|--|/\*)[^\]]*\]?")
+"""A name in brackets, as SQLite and SQL Server have them, in which others see the begin of a text."""
+_NAME: Final = r"(?:[\w$]+|\"[^\"]*\"|`[^`]*`|\[[^\]]*\])"
+_STATEMENT: Final = re.compile(
+    r"(?:(?<=;)|\A|(?<=\())[\s(]*+(?:(?P<delete>delete)\s+from|(?P<update>update)(?:\s+or\s+\w+)?"
+    r"|(?P<drop>drop)\s+(?P<thing>table|database|schema|materialized\s+view)(?:\s+if\s+exists)?"
+    rf"|(?P<truncate>truncate)(?:\s+table)?)\s+(?:only\s+)?(?P<name>{_NAME}(?:\s*\.\s*{_NAME})*)(?P<rest>[^;]*)",
+    re.IGNORECASE,
+)
+_ALIAS: Final = re.compile(
+    r"\A\s*\*?\s*(?:as\s+)?(?!(?:as|set|where|using|from|returning|order|limit|indexed|not|cascade|restrict)\b)"
+    r"[^\s;.,()]+(?=\s|\Z)",
+    re.IGNORECASE,
+)
+_RETURNING: Final = re.compile(r"\breturning\b.*", re.IGNORECASE | re.DOTALL)
+_WHERE: Final = re.compile(r"\bwhere\b", re.IGNORECASE)
+_QUOTES: Final = re.compile(r"[\s\"`\[\]]")
+MOST_STATEMENTS: Final = 64
+
+
+class Told(NamedTuple):
+    """What the words of a statement say, and the statement in words that the parser may know."""
+
+    verb: str
+    table: str
+    where: bool
+    thing: str
+    simpler: str
+
+
+def by_words(text: str) -> Iterator[Told]:
+    """What a text deletes, changes, drops or empties, as far as its words tell."""
+    readings = {text: None, BRACKETED.sub(" x ", text): None}
+    for each in readings:
+        shown = masked(each)
+        for number, found in enumerate(_STATEMENT.finditer(shown, 0, whole(each))):
+            if number == MOST_STATEMENTS:
+                return
+            verb = next(name for name in ("delete", "update", "drop", "truncate") if found[name])
+            rest = _RETURNING.sub("", each[found.start("rest") : found.end("rest")])
+            table = _QUOTES.sub("", each[found.start("name") : found.end("name")]).lower()
+            said = _WHERE.search(_RETURNING.sub("", found["rest"])) is not None
+            thing = " ".join((found["thing"] or ("table" if verb == "truncate" else "")).lower().split())
+            simpler = ""
+            if verb in ("delete", "update"):
+                begin = "DELETE FROM" if verb == "delete" else "UPDATE"
+                simpler = f"{begin} {table}{_ALIAS.sub(' ', rest, count=1)}"
+            yield Told(verb, table, said, thing, simpler)
