@@ -42,7 +42,7 @@ _WRITING_SECOND: Final = frozenset(["uniq", "split", "xxd"])
 _REPLACES: Final = re.compile(r"s([/|#,])(?>(?:\\.|(?!\1).)*)\1(?>(?:\\.|(?!\1).)*)\1[gIi\d]*", re.DOTALL)
 """A script of `sed` that replaces and no more: in place it shows nothing of the file."""
 _AWK_IN_PLACE: Final = Given("include", "inplace")
-_WRITING: Final = word_set("tee touch mkdir truncate mkfifo mknod fallocate new-item")
+_WRITING: Final = word_set("tee sponge touch mkdir truncate mkfifo mknod fallocate new-item")
 _MODE_FIRST: Final = frozenset(["chmod", "chown", "chgrp"])
 """What they change is no content."""
 _COPYING: Final = word_set("cp mv install ln rsync scp ditto copy move copy-item move-item xcopy robocopy")
@@ -197,6 +197,23 @@ def _pointed(words: Sequence[str]) -> Uses:
                 yield "reads", part.lstrip("@<")
 
 
+def _last(path: str) -> str:
+    """The last part of a path, also of one on another machine; empty where that is not told."""
+    last = path.rstrip("/").rpartition("/")[2].rpartition(":")[2]
+    return "" if last in ("", ".", "..", "~") or "$" in last else last
+
+
+def _may_be_folder(path: str, file: str) -> bool:
+    """Whether a file that is copied to a path is a file in it then, as `a.json` in `~/.claude` is, and not in
+    `b.json`."""
+    last = _last(path)
+    if not last or path.endswith("/") or path.rfind("/") == 0:  # such as `..`, `a/` and `/etc`
+        return True
+    hidden = last[0] == "."
+    alike = last.startswith(file) or file.startswith(last)
+    return not alike and "." not in last[hidden:] and (hidden or "." in file[1:])
+
+
 def _copied(name: str, items: Sequence[Given]) -> Uses:
     operands = operands_of(items)
     targets = values_of(items, "target-directory")
@@ -207,6 +224,11 @@ def _copied(name: str, items: Sequence[Given]) -> Uses:
         targets, operands = operands[-1:], operands[:-1]
     yield from each_of("reads", operands)
     yield from each_of("writes", targets)
+    within_them = bool(values_of(items, "target-directory")) or len(operands) > 1
+    for folder in targets:
+        for file in map(_last, operands):
+            if file and (within_them or _may_be_folder(folder, file)):
+                yield "writes", f"{folder.rstrip('/')}/{file}"
     if name in _MOVING or values_of(items, "remove-source-files"):
         yield from each_of("deletes", operands)
     if any(each.name.startswith("del") for each in items):

@@ -41,6 +41,8 @@ def git(command: Command) -> Uses:
     elif verb in ("reset", "stash"):
         if _puts_back(verb, rest):
             yield "writes", folder or "."
+    elif verb in ("hash-object", "interpret-trailers"):
+        yield from each_of("reads", operands)
     elif verb in ("apply", "am"):
         yield from each_of("reads", operands)
         if not any(each.name in ("stat", "check", "numstat", "summary") for each in arguments):
@@ -49,7 +51,10 @@ def git(command: Command) -> Uses:
         if verb in ("show", "cat-file"):
             taken = filter(None, map(_of_commit, rest))
             yield from each_of("reads", [within(folder, path) for path in taken])
-        yield from each_of("names", [word for word in operands if looks_like_path(word)])
+        shows = verb == "diff" and ("--no-index" in rest or "/dev/null" in operands)
+        yield from each_of(
+            "reads" if shows else "names", [word for word in operands if looks_like_path(word)]
+        )
         if verb == "checkout":
             paths = rest[rest.index("--") + 1 :] if "--" in rest else [word for word in rest if word == "."]
             yield from each_of("writes", [within(folder, word) for word in paths])
