@@ -93,8 +93,9 @@ MEMBERS: Final[Mapping[str, Mapping[str, Member]]] = {
         "sql": Member(
             "records",
             "one entry a statement, also for one within another (`WITH`, `MERGE`); `verb` is `unknown` for"
-            " what cannot be parsed, beside what its words tell (`DELETE FROM`, `DROP TABLE`), `where` says whether a condition limits it, `temporary` that it concerns"
-            " temporary tables alone, `object` what is created or dropped",
+            " what cannot be parsed, beside what its words tell (`DELETE FROM`, `DROP TABLE`),"
+            " `where` says whether a condition limits it, `temporary` that it concerns temporary tables"
+            " alone, `object` what is created or dropped",
             {"verb": "text", "tables": "list", "where": "boolean", "temporary": "boolean", "object": "text"},
         ),
         "amount": Member(

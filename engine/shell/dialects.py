@@ -27,6 +27,8 @@ TAKING_SCRIPTS: Final = frozenset({"eval", "source", ".", "fish", "sh", "bash", 
 
 _EQUALS: Final = re.compile(r"=[A-Za-z_][\w.+-]*", re.ASCII)
 """`=rm` is where that program is."""
+_QUOTED: Final = re.compile(r"'((?>(?:[^'\\]|\\.)*))'|\"(?>(?:[^\"\\]|\\.)*)\"|\\.", re.DOTALL)
+_OF_BASH: Final = re.compile(r"(?:\A|(?<=[\s;|&(={]))\$'(?>(?:[^'\\]|\\[^'])*)\\'")
 _GLUED: Final = re.compile(r"(rd|rmdir|del|erase|copy|move|format|cmd)((?:/[A-Za-z]{1,2})+)", re.IGNORECASE)
 """`rd/s/q` of cmd.exe."""
 _FLAG: Final = r"[sjgZlr](?P<mark>[^\w\s()])[^()]{0,20}?(?P=mark)|[@A-Za-z0-9%#^~+-]"
@@ -79,6 +81,23 @@ def readings_elsewhere(name: str, words: Sequence[str]) -> list[list[str]]:
             found.append(list(words[at + 2 :]))
             break
     return found
+
+
+def quoted_elsewhere(text: str) -> list[str]:
+    """A text as bash would have to be told what other shells read in it: dash has no `$'...'`, and fish reads
+    `\\'` within single quotes."""
+    if "\\'" not in text:
+        return []
+    found = [text.replace("$'", "\\$'")] if _OF_BASH.search(text) is not None else []
+    of_fish = _QUOTED.sub(_as_bash_quotes, text)
+    return [*found, of_fish] if of_fish != text else found
+
+
+def _as_bash_quotes(quoted: re.Match[str]) -> str:
+    if quoted[1] is None or "\\'" not in quoted[1]:
+        return quoted[0]
+    said = re.sub(r"\\([\\'])", r"\1", quoted[1])
+    return "'" + said.replace("'", "'\\''") + "'"
 
 
 def aliased(words: Sequence[str]) -> list[tuple[str, str]]:

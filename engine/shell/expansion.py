@@ -122,7 +122,16 @@ def written_to(raw: str) -> str:
 
 def without_unknown(raw: str) -> str:
     """The word as it is when all that is unknown of it is empty."""
+    if f"}}{NAMED}" in raw:  # `${x#a}`
+        *parts, rest = raw.split(NAMED)
+        raw = "".join(_emptied(part) if part[-1:] == "}" else part + NAMED for part in parts) + rest
     return _UNKNOWN.sub("", raw) if "$" in raw else raw
+
+
+def _emptied(part: str) -> str:
+    """What stands before an expansion at the end."""
+    begin = part.find("${")
+    return part if begin < 0 else part[:begin].removesuffix(QUOTED)
 
 
 def braces(raw: str) -> list[str]:

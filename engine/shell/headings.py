@@ -114,10 +114,13 @@ class HeadingReader(RedirectionReader):
             char = self.text[self.at : self.at + 1]
             if char == ")":
                 self.at += 1
+                self._word()  # what is glued to it belongs to it
                 break
             is_substitution = char in "<>" and self.text.startswith("(", self.at + 1)
-            if char in ("", *"\n;&|<>(") and not is_substitution:
+            if char in ("", "\n"):
                 self.at += 1
                 continue
+            if char in ";&|<>(" and not is_substitution:
+                break  # bash gives up there, and goes on with the next line
             words.append(self._word())
         return [[word for raw in words for word in fields(chosen(raw, turn))] for turn in turns(words)]

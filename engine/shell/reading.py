@@ -7,11 +7,11 @@ scanner's; what they leave behind is the state's.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from engine.shell.commands import Assignment, SimpleCommand
-from engine.shell.dialects import HOLDING_CODE, readings_elsewhere
+from engine.shell.dialects import HOLDING_CODE, quoted_elsewhere, readings_elsewhere
 from engine.shell.embedded_code import INPUT, calls_in, is_interpreter, program_file, quoted_commands
 from engine.shell.emulation import DECODERS, output_of
 from engine.shell.expansion import (
@@ -22,6 +22,7 @@ from engine.shell.expansion import (
     quote,
     render,
     resolve_classes,
+    unescape,
     unmark,
     written_to,
 )
@@ -36,7 +37,14 @@ from engine.shell.variables.choices import chosen, turns, without_unknown_progra
 from engine.shell.variables.store import RUN_LATER
 
 _SUBSCRIPT: Final = re.compile(r"\w\[[^\]]*+")
-"""`a[$(rm x)]`: the subscript is evaluated wherever a number is wanted."""
+"""`a[$(rm x)]`: the subscript is evaluated wherever a number is wanted, ..."""
+_CALCULATING: Final = frozenset(
+    (
+        *("let", "[[", "[", "test", "printf", "read", "unset", "mapfile", "readarray", "getopts", "wait"),
+        *("declare", "local", "typeset", "export"),
+    )
+)
+"""... and where the name of a variable is."""
 
 
 class ShellReading(State):
@@ -50,8 +58,10 @@ class ShellReading(State):
             words = text.split()
             self.step(len(words))
             self.run(SimpleCommand([[word] for word in words]), None, (), 0, True)
-        else:
-            self.script(unmark(text), 0)
+            return
+        self.script(unmark(text), 0)
+        for other in quoted_elsewhere(text):
+            self.script(unmark(other), 0)
 
     def words(self, words: Sequence[str]) -> None:
         """Read a command given as a list of arguments."""
@@ -66,9 +76,21 @@ class ShellReading(State):
     ) -> None:
         """Remember a value, and read what an arithmetic expression would run that takes it for a number."""
         super().assign(name, values, added, certain, source)
-        for value in values:
-            if any("$(" in found[0] or "`" in found[0] for found in _SUBSCRIPT.finditer(value)):
-                self.script(f': "{value}"', DEEPEST // 2)
+        known = [each for each in self.values(name) if isinstance(each, str)] if added else []
+        self._calculate([*values, *known])
+
+    def give(self, words: Sequence[str], certain: bool) -> None:
+        super().give(words, certain)
+        self._calculate(words)
+
+    def _calculate(self, words: Iterable[str]) -> None:
+        """Read what arithmetic would run that takes the words for numbers, or for names of variables."""
+        for word in words:
+            if "[" not in word:
+                continue
+            self.step(1 + len(word) // 256)
+            if any("$(" in found[0] or "`" in found[0] for found in _SUBSCRIPT.finditer(word)):
+                self.script(f': "{word}"', DEEPEST // 2)
 
     # ---- what the scanner asks -------------------------------------------------------------------------
 
@@ -89,6 +111,7 @@ class ShellReading(State):
         outside = self.positional
         if positional is not None:
             self.positional = [positional]
+            self._calculate(positional)
         line = Scanner(self, text.replace("\0", ""), depth).commands("", given, before)
         if positional is not None:
             self.positional = outside
@@ -220,6 +243,8 @@ class ShellReading(State):
             if self.folder is not None:
                 words[1:] = self.from_start(words[1:], tail, name)
             words[1:] = [word if word.startswith("<(") else resolve_classes(word) for word in words[1:]]
+        if name in _CALCULATING:
+            self._calculate(words)
         shown = render([name, *words[1:]]) + tail
         if name != words[0]:
             self.add(render(words) + tail)
@@ -267,6 +292,8 @@ class ShellReading(State):
         if output is not None:
             return shown, output
         found = output_of(name, words[1:], stdin, self.files)
+        if name == "echo" and found and (other := unescape(found)) != found:
+            self.also.append(other)  # as dash and zsh read it
         if found and name in DECODERS:
             self.decoded[found.strip()] = (before[0] + " | " if before else "") + shown
         return shown, unmark(found, null="\0") if found else found

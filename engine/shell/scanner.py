@@ -283,7 +283,10 @@ class Scanner(HeadingReader):
     def _word_of(self, simple: SimpleCommand) -> str:
         """Take the next word into the command; answers with it when it is a keyword instead."""
         if simple.words:
-            if not (simple.words[0] in _DECLARING and self._array_follows() and self._assigned(simple)):
+            may_assign = simple.words == [["time"]] or (
+                simple.words[0] in _DECLARING and self._array_follows()
+            )
+            if not (may_assign and self._assigned(simple)):
                 simple.words.append(self._word())
             return ""
         start = self.at

@@ -14,16 +14,17 @@ from engine.derived.sql.within import masked, whole
 
 BRACKETED: Final = re.compile(r"\[(?>(?:[^\]\['\"`;/-]|-(?!-)|/(?!\*))*)(?:['\"`;]|--|/\*)[^\]]*\]?")
 """A name in brackets, as SQLite and SQL Server have them, in which others see the begin of a text."""
-_NAME: Final = r"(?:[\w$]+|\"[^\"]*\"|`[^`]*`|\[[^\]]*\])"
+_NAME: Final = r"(?:[\w$]++|\"[^\"]*\"|`[^`]*`|\[[^\]]*\])"
 _STATEMENT: Final = re.compile(
-    r"(?:(?<=;)|\A|(?<=\())[\s(]*+(?:(?P<delete>delete)\s+from|(?P<update>update)(?:\s+or\s+\w+)?"
-    r"|(?P<drop>drop)\s+(?P<thing>table|database|schema|materialized\s+view)(?:\s+if\s+exists)?"
-    rf"|(?P<truncate>truncate)(?:\s+table)?)\s+(?:only\s+)?(?P<name>{_NAME}(?:\s*\.\s*{_NAME})*)(?P<rest>[^;]*)",
+    r"(?:\A|(?<=[;(]))\s*+(?:(?P<delete>delete)\s++from|(?P<update>update)(?:\s++or\s++\w++)?"
+    r"|(?P<drop>drop)\s++(?P<thing>table|database|schema|materialized\s++view)(?:\s++if\s++exists)?"
+    rf"|(?P<truncate>truncate)(?:\s++table)?)\s++(?:only\s++)?(?P<name>{_NAME}(?:\s*+\.\s*+{_NAME})*)"
+    r"(?P<rest>[^;]*+)",
     re.IGNORECASE,
 )
 _ALIAS: Final = re.compile(
-    r"\A\s*\*?\s*(?:as\s+)?(?!(?:as|set|where|using|from|returning|order|limit|indexed|not|cascade|restrict)\b)"
-    r"[^\s;.,()]+(?=\s|\Z)",
+    r"\A\s*+(?:\*\s*+)?(?:as\s++)?(?!(?:as|set|where|using|from|returning|order|limit|indexed|not|cascade"
+    r"|restrict)\b)[^\s;.,()]++(?=\s|\Z)",
     re.IGNORECASE,
 )
 _RETURNING: Final = re.compile(r"\breturning\b.*", re.IGNORECASE | re.DOTALL)

@@ -17,6 +17,7 @@ from engine.shell.starting import option_commands as options
 from engine.shell.starting import windows
 from engine.shell.starting.input_words import words_given
 from engine.shell.starting.started import Started, after_options
+from engine.shell.starting.unknown_words import without_unknown
 
 SHELLS: Final = frozenset(
     ["sh", "bash", "dash", "zsh", "ksh", "ksh93", "mksh", "ash", "fish", "rbash", "yash", "csh", "tcsh"]
@@ -29,7 +30,13 @@ _Rule = Callable[[Sequence[str], "str | None"], list[Started]]
 def starts(name: str, words: Sequence[str], stdin: str | None) -> list[Started]:
     """What `name` with the arguments `words` starts, given its input (None: unknown). Often nothing."""
     rule = _RULES.get(name) or _RULES.get(name.lower())
-    return rule(words, stdin) if rule is not None else []
+    if rule is None:
+        return []
+    found = rule(words, stdin)
+    if (known := without_unknown(name, words, stdin, name in SHELLS)) is not None:
+        others = [replace(each, same=False) for each in rule(known, stdin)]
+        return [*(each for each in others if each not in found), *found]
+    return found
 
 
 def _wrapper(
@@ -141,7 +148,9 @@ def _command(words: Sequence[str], stdin: str | None) -> list[Started]:
 
 
 def _xargs(words: Sequence[str], stdin: str | None) -> list[Started]:
-    at = after_options(words, "InPLdEsa", "--max-args --max-procs --delimiter --arg-file --max-lines")
+    at = after_options(
+        words, "InPLdEsa", "--max-args --max-procs --max-chars --delimiter --arg-file --process-slot-var"
+    )
     rest = list(words[at:])
     given = words_given(words[:at], stdin)
     marks = [word[2:] or following for word, following in pairwise(words) if word.startswith("-I")]
@@ -209,7 +218,7 @@ def _ssh(words: Sequence[str], stdin: str | None) -> list[Started]:
 
 
 def _flock(words: Sequence[str], stdin: str | None) -> list[Started]:
-    return _option_c()(words, stdin) or _wrapper("wE", "--timeout", own=1)(words, stdin)
+    return _option_c()(words, stdin) or _wrapper("wE", "--timeout --conflict-exit-code", own=1)(words, stdin)
 
 
 def _alias(words: Sequence[str], stdin: str | None) -> list[Started]:
@@ -272,16 +281,16 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "exec": _wrapper("a"),
     "nohup": _wrapper(),
     "setsid": _wrapper(),
-    "time": _wrapper("fo"),
+    "time": _wrapper("fo", "--format --output"),
     "timeout": _wrapper("sk", "--signal --kill-after", own=1),
     "gtimeout": _wrapper("sk", "--signal --kill-after", own=1),
     "nice": _wrapper("n", "--adjustment"),
     "ionice": _wrapper("cnp", "--class --classdata"),
     "chrt": _wrapper("pTPD", own=1),
-    "choom": _wrapper("np"),
-    "prlimit": _wrapper("op"),
+    "choom": _wrapper("np", "--adjust --pid"),
+    "prlimit": _wrapper("op", "--output --pid"),
     "setpriv": _wrapper(
-        long="--reuid --regid --ruid --rgid --groups --inh-caps --ambient-caps --bounding-set"
+        long="--reuid --regid --ruid --rgid --euid --egid --groups --inh-caps --ambient-caps --bounding-set"
     ),
     **dict.fromkeys(("linux32", "linux64", "i386", "x86_64"), _wrapper()),
     "taskset": _wrapper(own=1),
@@ -292,9 +301,11 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "faketime": _wrapper("f", own=1),
     "strace": _wrapper("eopsuaSE"),
     "ltrace": _wrapper("eopsuaS"),
-    "unshare": _wrapper("SG"),
-    "nsenter": _wrapper("tSG", "--target"),
-    "chroot": _wrapper(own=1),
+    "unshare": _wrapper(
+        "SGRw", "--root --wd --setuid --setgid --map-user --map-group --map-users --map-groups"
+    ),
+    "nsenter": _wrapper("tSGW", "--target --setuid --setgid --wdns"),
+    "chroot": _wrapper(long="--userspec --groups", own=1),
     "setarch": _wrapper(own=1),
     "pkexec": _wrapper("u", "--user"),
     "gosu": _wrapper(own=1),

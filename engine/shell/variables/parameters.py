@@ -209,7 +209,8 @@ class ParameterReader:
                 pointed = [self._value(each, "", quoted) for each in named]
                 return self._one_of([text for part in pointed for text in values_of(part)], name)
         if found["what"]:
-            return QUOTED + self.text[start : self.at][:LONGEST_SHOWN]
+            shown = QUOTED + self.text[start : self.at][:LONGEST_SHOWN]
+            return shown + NAMED if found["what"] == "!" else shown
         if not operation:
             return self._value(name, subscript, quoted)
         parts = [
@@ -269,7 +270,7 @@ class ParameterReader:
             return self._one_of(made, name, source)
         if name in ENVIRONMENT and operation == ":" and re.fullmatch(r"\s*0\s*:\s*1\s*", operand):
             return "/"
-        return shown
+        return shown + NAMED
 
     def _slice(self, name: str, operand: str, quoted: bool) -> Part | None:
         """`${a[@]:1:2}`, `${@:2}`."""
