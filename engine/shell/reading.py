@@ -292,8 +292,8 @@ class ShellReading(State):
         if output is not None:
             return shown, output
         found = output_of(name, words[1:], stdin, self.files)
-        if name == "echo" and found and (other := unescape(found)) != found:
-            self.also.append(other)  # as dash and zsh read it
+        if name == "echo" and found and (escaped := unescape(found)) != found:
+            self.also.append(escaped)  # as dash and zsh read it
         if found and name in DECODERS:
             self.decoded[found.strip()] = (before[0] + " | " if before else "") + shown
         return shown, unmark(found, null="\0") if found else found
