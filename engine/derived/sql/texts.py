@@ -43,6 +43,9 @@ _META: Final = re.compile(r"^[ \t]*[\\.]\w[^\\;\n]*$", re.MULTILINE)
 """A line for the client itself, such as `\\c other` and `.mode csv`."""
 _KEPT: Final = re.compile(r"\\set[ \t]++\w++[ \t][^\n'`\"]*+['`\"][^\n]*+|\\g(?:exec|set)\b")
 """SQL that psql keeps under a name, or takes from an answer."""
+_OF_POSTGRES: Final = frozenset({"psql", "ysqlsh", "cockroach"})
+_SENT: Final = re.compile(r"\\;|\\g(?:x|desc)?(?![a-z])[^\n\\]*+")
+"""What ends a statement for psql."""
 _CLIENT_OPTIONS: Final = re.compile(r"(?:--command|--execute|--query|-[ceqQ])=?(.*)", re.DOTALL)
 
 
@@ -79,6 +82,8 @@ def _reads_as_sql(text: str) -> bool:
 
 def _of_client(program: str, words: Sequence[str], inputs: Sequence[str]) -> Iterator[str]:
     """What a client of a database is told to run, and what it reads."""
+    if program in _OF_POSTGRES:
+        words, inputs = ([_SENT.sub(";", text) for text in texts] for texts in (words, inputs))
     yield from (each.value for each in given_to(program, words) if each.name in ("command", "execute"))
     for text in inputs:
         if found := _KEPT.search(text):

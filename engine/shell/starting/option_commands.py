@@ -45,14 +45,24 @@ def sed(words: Sequence[str], stdin: str | None) -> list[Started]:
 def client(words: Sequence[str], stdin: str | None) -> list[Started]:
     """A client of a database is told `.shell rm x` or `\\! rm x`, or to give its output to a command."""
     texts = (*words, stdin or "")
-    return [Started("script", found[1]) for text in texts for found in _CLIENT_RUNS.finditer(text)]
+    found = [each[1] for text in texts for each in _CLIENT_RUNS.finditer(text)]
+    found += [each[1] for text in texts for each in _IN_QUOTES.finditer(text)]
+    found += [each[1].replace("''", "'") for text in texts for each in _PSQL_PROGRAM.finditer(text)]
+    found += [each for text in texts for line in _PSQL_LINE.findall(text) for each in line.split("`")[1::2]]
+    return [Started("script", each) for each in found]
 
 
 _CLIENT_RUNS: Final = re.compile(
     r"(?:^[ \t]*+\.(?:sh(?:e(?:ll?)?)?|sy(?:s(?:t(?:em?)?)?)?)\s|\\!|\\(?:o|out|g|gx|w|write)[ \t]*+\|"
-    r"|^[ \t]*+\.(?:output|once)[ \t]++\|)(.+)$",
+    r"|^[ \t]*+\.(?:o(?:u(?:t(?:p(?:ut?)?)?)?)?|on(?:ce?)?|im(?:p(?:o(?:rt?)?)?)?|read?)[ \t]++\|)(.+)$",
     re.MULTILINE,
 )
+_IN_QUOTES: Final = re.compile(r"^[ \t]*+\.[a-z]{1,8}[ \t]++[\"']\|([^\"'\n]+)", re.MULTILINE)
+"""`.import "|rm x" t` of sqlite3."""
+_PSQL_PROGRAM: Final = re.compile(r"\\copy\b[^\n\\]*?\bprogram\s*+'((?>(?:[^']|'')+))'", re.IGNORECASE)
+"""`\\copy t from program 'rm x'`."""
+_PSQL_LINE: Final = re.compile(r"\\[a-z]++(?=[^\n\\`]*`)[^\n\\]*+")
+"""`\\set x `rm y``."""
 
 
 def fd(words: Sequence[str], stdin: str | None) -> list[Started]:
