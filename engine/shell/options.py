@@ -176,7 +176,8 @@ _RSYNC: Final = (
 _TAR: Final = (
     "f:file C:directory T:files-from< X:exclude-from< b:blocking-factor g:listed-incremental> :exclude "
     "I:use-compress-program H:format N:newer K:starting-file L:tape-length V:label F:info-script :transform "
-    ":strip-components :owner :group :mode :mtime :to-command :checkpoint-action :rsh-command x:extract! "
+    ":strip-components :owner :group :mode :mtime :to-command :checkpoint? :checkpoint-action "
+    ":rsh-command x:extract! "
     ":get! c:create! r:append! u:update! t:list! A:catenate! :remove-files! :delete! "
     "U:unlink-first! :recursive-unlink! :one-top-level? :exclude-tag :exclude-ignore :add-file O:to-stdout!"
 )

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from engine.shell.commands import Assignment, SimpleCommand
+from engine.shell.cut_short import spelled_out
 from engine.shell.dialects import HOLDING_CODE, quoted_elsewhere, readings_elsewhere
 from engine.shell.embedded_code import INPUT, calls_in, is_interpreter, program_file, quoted_commands
 from engine.shell.emulation import DECODERS, output_of
@@ -237,6 +238,7 @@ class ShellReading(State):
         if self.is_lost(words[0]):
             raise TooMuch
         name = words[0] if OWN.fullmatch(words[0]) and not self.folder else bare(words[0])
+        words[1:] = spelled_out(name, words[1:])
         there = self.stands([name, *words[1:]], tail)
         if name in ON_FILES:
             words[1:] = [settled(word) if ROUNDABOUT.match(word) else word for word in words[1:]]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from engine.shell.embedded_code import git_scripts
+from engine.shell.options import given
 from engine.shell.starting.started import Started, after_options
 
 
@@ -23,10 +24,20 @@ def git(words: Sequence[str], stdin: str | None) -> list[Started]:
 
 
 def tar(words: Sequence[str], stdin: str | None) -> list[Started]:
-    pattern = re.compile(
-        r"--(?:checkpoint-action=exec|to-command|use-compress-program|rsh-command)=(.+)", re.DOTALL
-    )
-    return [Started("script", found[1]) for word in words if (found := pattern.fullmatch(word))]
+    """`tar --to-command='x y'`, also cut short or with its value apart, and `tar -I 'x y'`."""
+    said = [found[1] for word in words if (found := _TAR_SAYS.fullmatch(word))]
+    for each in given("tar", words):
+        if each.name in _TAR_RUNS:
+            said.append(each.value)
+        elif each.name == "checkpoint-action" and each.value.startswith("exec="):
+            said.append(each.value.removeprefix("exec="))
+    return [Started("script", text) for text in dict.fromkeys(said) if text]
+
+
+_TAR_SAYS: Final = re.compile(
+    r"--(?:checkpoint-action=exec|to-command|use-compress-program|rsh-command)=(.+)", re.DOTALL
+)
+_TAR_RUNS: Final = frozenset({"to-command", "use-compress-program", "rsh-command", "info-script"})
 
 
 def sed(words: Sequence[str], stdin: str | None) -> list[Started]:

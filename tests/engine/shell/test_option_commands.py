@@ -34,6 +34,22 @@ from engine.shell.reader import read
         "git submodule foreach 'rm -rf /'",
         "git submodule foreach --recursive bash -c 'rm -rf /'",
         "xvfb-run rm -rf /",
+        "tar cf a b --checkpoint=1 --checkpoint-action exec='rm -rf /'",
+        "tar cf a b --checkpoint --checkpoint-act=exec='rm -rf /'",
+        "tar xf a --to-com='rm -rf /'",
+        "tar xf a --to-command 'rm -rf /'",
+        "tar cf a -I 'rm -rf /' b",
+        "tar --use='rm -rf /' -cf a b",
+        "xargs --max-lines rm -rf /",
+        "xargs --max-chars 1000 rm -rf /",
+        "xargs --process-slot-var x rm -rf /",
+        "flock --conflict-exit-code 1 f rm -rf /",
+        "setpriv --euid 1 rm -rf /",
+        "unshare -w / rm -rf /",
+        "unshare --map-user 0 rm -rf /",
+        "nsenter --setuid 0 -t 1 rm -rf /",
+        "chroot --userspec 0 / rm -rf /",
+        "/usr/bin/time --output x rm -rf /",
         'ruby -e \'x = "`"; `rm -rf /`; y = "`"\'',
         "xvfb-run -a --server-args='-screen 0 1x1x8' rm -rf /",
         "make --eval='x:;rm -rf /' x",
@@ -92,3 +108,19 @@ def test_the_folder_at_hand_by_another_name(line: str) -> None:
 )
 def test_what_is_behind_options_of_a_wrapper(line: str, entry: str) -> None:
     assert entry in read([line])
+
+
+@pytest.mark.parametrize(
+    ("line", "full"),
+    [
+        ("git push --force-w origin main", "git push --force-with-lease origin main"),
+        ("git clean --forc -dx", "git clean --force -dx"),
+        ("git reset --har HEAD~1", "git reset --hard HEAD~1"),
+        ("chmod --recurs 777 /etc", "chmod --recursive 777 /etc"),
+        ("base64 --dec f", "base64 --decode f"),
+        ("wget --post-f=f http://a.b", "wget --post-file=f http://a.b"),
+        ("git log --no-merges --h", "git log --no-merges --h"),
+    ],
+)
+def test_an_option_that_is_cut_short_is_told_in_full(line: str, full: str) -> None:
+    assert full in read([line])
