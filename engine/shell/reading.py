@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from engine.fields.words import word_set
 from engine.shell.commands import Assignment, SimpleCommand
 from engine.shell.cut_short import spelled_out
 from engine.shell.dialects import HOLDING_CODE, quoted_elsewhere, readings_elsewhere
@@ -39,11 +40,8 @@ from engine.shell.variables.store import RUN_LATER
 
 _SUBSCRIPT: Final = re.compile(r"\w\[[^\]]*+")
 """`a[$(rm x)]`: the subscript is evaluated wherever a number is wanted, ..."""
-_CALCULATING: Final = frozenset(
-    (
-        *("let", "[[", "[", "test", "printf", "read", "unset", "mapfile", "readarray", "getopts", "wait"),
-        *("declare", "local", "typeset", "export"),
-    )
+_CALCULATING: Final = word_set(
+    "let [[ [ test printf read unset mapfile readarray getopts wait declare local typeset export"
 )
 """... and where the name of a variable is."""
 

@@ -93,7 +93,8 @@ def _entries(text: str, steps: list[int], alone: bool = False) -> Iterator[dict[
                 yield from () if any(pieces) else _told(text, steps)
     if bracketed:
         read.append(parsed(text, SQL_SERVER, steps))
-    if read[0] is None and not (any(read) and (bracketed or "`" in text)):
+    # What has names in brackets or in backticks, but not in both, is read whole by one that knows them.
+    if read[0] is None and not (any(read) and bracketed is not ("`" in text)):
         several = apart(text)
         if len(several) > 1:
             for each in several:
