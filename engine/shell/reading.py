@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from engine.fields.words import word_set
 from engine.shell.commands import Assignment, SimpleCommand
 from engine.shell.cut_short import spelled_out
 from engine.shell.dialects import HOLDING_CODE, quoted_elsewhere, readings_elsewhere
@@ -40,9 +39,10 @@ from engine.shell.variables.store import RUN_LATER
 
 _SUBSCRIPT: Final = re.compile(r"\w\[[^\]]*+")
 """`a[$(rm x)]`: the subscript is evaluated wherever a number is wanted, ..."""
-_CALCULATING: Final = word_set(
+_CALCULATING_NAMES: Final = (
     "let [[ [ test printf read unset mapfile readarray getopts wait declare local typeset export"
 )
+_CALCULATING: Final = frozenset(_CALCULATING_NAMES.split())
 """... and where the name of a variable is."""
 
 
