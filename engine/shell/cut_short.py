@@ -11,7 +11,7 @@ _LONG: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("base64", "base32", "basenc"), ("--decode",)),
     **dict.fromkeys(("iptables", "ip6tables"), ("--flush",)),
     "wget": ("--post-file", "--post-data", "--body-file", "--body-data", "--no-check-certificate"),
-    "gpg": ("--export-secret-keys", "--export-secret-subkeys"),
+    "gpg": ("--export", "--export-secret-keys", "--export-secret-subkeys"),
     "curl": ("--insecure",),
 }
 """Those that policies ask for, where several begin alike the more usual one first."""

@@ -124,3 +124,10 @@ def test_what_is_behind_options_of_a_wrapper(line: str, entry: str) -> None:
 )
 def test_an_option_that_is_cut_short_is_told_in_full(line: str, full: str) -> None:
     assert full in read([line])
+
+
+@pytest.mark.parametrize(
+    "line", ["gpg --export me@corp.example", "git push --force-with-lease", "git log --pretty"]
+)
+def test_one_that_is_whole_is_no_beginning_of_another(line: str) -> None:
+    assert read([line]) == (line,)
