@@ -67,6 +67,8 @@ class _Group(threading.local):
 
     spent = 0.0
     """Seconds, as far as they are worth counting."""
+    left_out = False
+    """Calls that were not evaluated before its transaction are put off."""
 
 
 class Summaries:
@@ -153,7 +155,8 @@ class Evaluator:
     def prepare(self, events: Sequence[Incoming]) -> None:
         """Evaluate the calls of one commit, of many in a row, which keeps what they need in the processor's
         caches."""
-        self._group.spent = 0.0
+        group = self._group
+        group.spent, group.left_out = 0.0, False
         # INVARIANT: a small call of a key that has taken nothing lately stands behind no dear one.
         events = self.in_turn(sorted(events, key=_size))
         computed = thread_time()
@@ -162,7 +165,8 @@ class Evaluator:
             if event.call is None:
                 continue
             if self.has_told_enough():
-                return
+                group.left_out = True
+                break
             self.evaluate(event)
             ended = perf_counter()
             if ended - started > ORDINARY:
@@ -172,6 +176,9 @@ class Evaluator:
                 computed = thread_time()
                 looked = ended = perf_counter()
             started = ended
+        # INVARIANT: however dear its calls are, what else is told has its part of the commit. Who sends one
+        # after the other has some in each, so that it would be put off for ever.
+        group.spent = min(group.spent, MOST_OF_A_COMMIT / 2)
 
     def in_turn(self, events: Sequence[Incoming]) -> Sequence[Incoming]:
         """Those of keys that have taken least lately first. INVARIANT: those of one key keep their order."""
@@ -194,7 +201,7 @@ class Evaluator:
                 self.counted(event, begun)
             if _is_current(evaluated, run, ruleset):
                 return evaluated
-        if self.has_told_enough():
+        if self.has_told_enough() or (evaluated is None and self._group.left_out):
             return None
         begun = thread_time()
         evaluated = self._ask(event, run, ruleset)

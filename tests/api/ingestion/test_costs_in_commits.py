@@ -256,3 +256,44 @@ def test_what_one_key_tells_in_a_commit_is_bounded_too(
 
     asyncio.run(play())
     assert sizes and max(sizes) == 1 and sum(sizes) == done == 6
+
+
+def test_what_is_told_is_not_put_off_for_calls_that_are_dear(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who sends dear calls one after the other has some in each commit: what others tell would never be
+    recorded."""
+    together, put_off = 0, []
+    ask = Evaluator._ask
+
+    def slow(self: Evaluator, event: Incoming, *others: Any) -> Any:
+        busy(2 * MOST_OF_A_COMMIT)
+        return ask(self, event, *others)
+
+    monkeypatch.setattr(Evaluator, "_ask", slow)
+
+    async def play() -> None:
+        async with Service(tmp_path, [TARGETS]) as service:
+            ingestion = service.context.writer.ingest
+            assert isinstance(ingestion, Ingestion)
+            apply = ingestion.apply
+
+            def noted(transaction: Any, events: Any, **how: Any) -> Any:
+                nonlocal together
+                answers = apply(transaction, events, **how)
+                told = [each for each in zip(events, answers, strict=True) if each[0].call is None]
+                together += 0 < len(told) < len(events)
+                put_off.extend(event for event, answer in told if isinstance(answer, PutOff))
+                return answers
+
+            monkeypatch.setattr(ingestion, "apply", noted)
+            events = [
+                sent(number, "custom.step", f"run-{number}")
+                if number % 2
+                else call(number, f"run-{number}", "look", {})
+                for number in range(8)
+            ]
+            await asyncio.gather(*(told(service, each) for each in events))
+
+    asyncio.run(play())
+    assert together and not put_off

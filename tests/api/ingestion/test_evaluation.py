@@ -18,7 +18,7 @@ from api.ingestion.evaluation import (
 )
 from api.ingestion.event import Incoming
 from api.ingestion.known.runs import KnownRuns
-from api.ingestion.quotas import MOST_AT_ONCE, ORDINARY, PER_SECOND, ProcessorTime
+from api.ingestion.quotas import MOST_AT_ONCE, MOST_OF_A_COMMIT, ORDINARY, PER_SECOND, ProcessorTime
 from engine.derived.summary import summary_of
 from engine.derived.tools import NO_TOOLS, Tools
 from engine.model import ToolCall
@@ -84,7 +84,11 @@ def test_however_many_keys_send_dear_calls_a_commit_does_not_take_longer(
     dear = [_sent(f"many-{number}", 4_000) for number in range(50)]
     evaluator.prepare([*dear, small := _sent("few", 400)])
     assert done[0] == "few" and len(done) < 10
-    assert evaluator.has_told_enough(), "what else comes is put off, and comes first then"
+    left = cast(Any, None)
+    assert evaluator.of_commit(left, dear[-1], left, left) is None, "it is put off"
+    assert not evaluator.has_told_enough(), "what else is told has its part of the commit"
+    evaluator.count(dear[0], MOST_OF_A_COMMIT)
+    assert evaluator.has_told_enough(), "beyond which it is put off, too, and comes first then"
     evaluator.prepare([])
     assert not evaluator.has_told_enough()
     assert evaluator.in_turn([dear[0], small, dear[40]]) == [small, dear[40], dear[0]]
