@@ -52,7 +52,8 @@ class ShellReading(State):
     # ---- what goes in ----------------------------------------------------------------------------------
 
     def text(self, text: str) -> None:
-        """Read a script."""
+        """Read a script; whether that before it came to where it went is not known."""
+        self.whereabouts = self.whereabouts.known(False)
         if is_plain(text):
             words = text.split()
             self.step(len(words))

@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.derived.commands.shell_commands import shell_reading
+from engine.derived.derivation import Derivation
+from engine.derived.tools import NO_TOOLS
 from engine.shell import reading as readings
 from engine.shell.reader import UNREADABLE, read
 from engine.shell.scanner import is_plain
@@ -89,3 +91,12 @@ def test_these_are_not(text: str) -> None:
 def test_a_list_of_six_hundred_plain_texts_is_read_whole() -> None:
     texts = [f"call back customer {number} about the invoice of last month" for number in range(590)]
     assert UNREADABLE not in shell_reading({"toolName": "note", "inputPayload": {"values": texts}}).entries
+
+
+@pytest.mark.parametrize("texts", [["rm -rf etc"], ["ls", "rm -rf etc"], ["rm -rf etc; ls"]])
+def test_where_another_text_went_may_have_failed(texts: list[str]) -> None:
+    """What stands behind `&&` runs there or not at all; not so the next text."""
+    payload = {"setup": "cd /", "before": "cd sub && ls", "then": texts}
+    derived = Derivation({"toolName": "bash", "inputPayload": payload}, NO_TOOLS)
+    deletes, _ = derived.value("derived", "deletes")
+    assert isinstance(deletes, list) and {"/etc", "/sub/etc"} <= set(deletes)
