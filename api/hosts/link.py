@@ -97,12 +97,12 @@ def request(
             connection.close()
     except (http.client.IncompleteRead, http.client.RemoteDisconnected) as error:
         raise Away(f"it broke off: {error}") from None
-    except (http.client.HTTPException, ValueError) as error:
-        raise Nonsense(f"it does not speak HTTP: {error}") from None
     except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError) as error:
         raise Away(str(error)) from None
     except ssl.SSLError as error:  # a wrong address or certificate, which stays so
         raise Nonsense(f"no TLS comes about: {error}") from None
+    except (http.client.HTTPException, ValueError) as error:
+        raise Nonsense(f"it does not speak HTTP: {error}") from None
     except OSError as error:
         raise Away(str(error) or type(error).__name__) from None
 

@@ -11,10 +11,11 @@ import errno
 import math
 import re
 import ssl
+import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -155,6 +156,7 @@ class ClientDriver:
         return None
 
     def _request(self, request: ClientRequest) -> ClientResponse:
+        handled = sys.exc_info()[1]
         _of_thread.until = time.monotonic() + request.seconds
         told = {**_told(request), "extensions": {"trace": _watch}}
         try:
@@ -163,7 +165,7 @@ class ClientDriver:
                 for chunk in response.iter_raw():
                     body.add(chunk)
         except _FAILURES as error:
-            raise _unreachable(error) from None
+            raise _unreachable(error, handled) from None
         finally:
             _of_thread.until = math.inf
         return body.whole()
@@ -196,6 +198,7 @@ class ClientDriver:
         return None
 
     async def _request_async(self, request: ClientRequest) -> ClientResponse:
+        handled = sys.exc_info()[1]
         loop = asyncio.get_running_loop()
         pools = self._of_loops.get(loop)
         if pools is None:
@@ -213,7 +216,7 @@ class ClientDriver:
         except TimeoutError:
             raise Unreachable(TOO_SLOW) from None
         except _FAILURES as error:
-            raise _unreachable(error) from None
+            raise _unreachable(error, handled) from None
         return body.whole()
 
     # Both -----------------------------------------------------------------------------------------
@@ -267,20 +270,22 @@ def _look_at_proxies(options: dict[str, Any]) -> None:
         ) from None
 
 
-def _unreachable(error: Exception) -> Unreachable:
+def _unreachable(error: Exception, handled: BaseException | None) -> Unreachable:
+    """`handled`: what the agent itself is about to handle while it asks."""
     why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    if _is_of_tls(error):
+    causes = list(_causes(error, handled))
+    if _is_of_tls(causes):
         return Unreachable(f"no TLS comes about: {why}", away=False)
-    return Unreachable(why, away=not _stays(error))
+    return Unreachable(why, away=not _stays(error, causes))
 
 
-def _is_of_tls(error: BaseException) -> bool:
+def _is_of_tls(causes: Iterable[BaseException]) -> bool:
     """Whether it comes of what was said in the handshake, not of a connection that broke off."""
-    first = next((each for each in _causes(error) if isinstance(each, ssl.SSLError)), None)
+    first = next((each for each in causes if isinstance(each, ssl.SSLError)), None)
     return first is not None and not isinstance(first, _BROKE_OFF)
 
 
-def _stays(error: Exception) -> bool:
+def _stays(error: Exception, causes: Iterable[BaseException]) -> bool:
     """Whether the service may well be there: this side cannot send what it was to send, a proxy refuses to
     pass it on, or whoever is at the address speaks no HTTP."""
     if isinstance(error, httpx.ProxyError):
@@ -288,11 +293,11 @@ def _stays(error: Exception) -> bool:
     if isinstance(error, httpx.RemoteProtocolError):
         return not str(error).startswith(_ENDED)
     return isinstance(error, _UNSENT) or any(
-        isinstance(each, OSError) and each.errno in _NO_DESCRIPTORS for each in _causes(error)
+        isinstance(each, OSError) and each.errno in _NO_DESCRIPTORS for each in causes
     )
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
+def _causes(error: BaseException | None, handled: BaseException | None) -> Iterator[BaseException]:
+    while error is not None and error is not handled:
         yield error
         error = error.__cause__ or error.__context__

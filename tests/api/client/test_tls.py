@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -61,3 +62,16 @@ def test_a_handshake_that_breaks_off_is_of_a_service_that_is_away(
 ) -> None:
     decision = ask(of(told, breaking, mode), "list", {})
     assert decision.allowed == decision.decided_offline == runs, decision
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_what_an_agent_has_met_itself_is_not_taken_for_it(ask: Ask, told: Told, scheme: str) -> None:
+    """It asks while it handles what its own tool has met."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    settings = told(url=f"{scheme}://127.0.0.1:{port}", fail_mode="open", decide_seconds=2.0)
+    try:
+        raise ssl.SSLError(1, "of another service")
+    except ssl.SSLError:
+        decision = ask(settings, "list", {})
+    assert decision.allowed and decision.decided_offline, decision

@@ -200,7 +200,7 @@ def test_where_no_tls_comes_about_nothing_runs(agent: Make, service: Served, mod
     with Receiver(tls=Certificate("127.0.0.1")) as other:
         for port, why in ((service.port, "WRONG_VERSION_NUMBER"), (other.port, "CERTIFICATE_VERIFY_FAILED")):
             found = agent("claude-code", url=f"https://127.0.0.1:{port}", fail_mode=mode).call(sleep=no_pause)
-            assert not found.goes_ahead and why in found.text, found
+            assert not found.goes_ahead and f"no TLS comes about: [SSL: {why}" in found.text, found
 
 
 @every_host
