@@ -18,6 +18,7 @@ from engine.derived.files.git import git
 from engine.derived.files.operands import SCHEME, each_of, looks_like_path, marked
 from engine.derived.files.sqlite import sqlite
 from engine.fields.words import word_set
+from engine.shell.files.downloads import DOWNLOADERS, saved
 from engine.shell.files.file_calls import Use, Uses, paths_in_code
 from engine.shell.files.find_expression import SOME, STARTING, acted_on, outside, started_with
 from engine.shell.files.script_files import ANY, paths_in_awk, paths_in_sed
@@ -89,6 +90,8 @@ def uses_of(command: Command) -> Uses:
             yield ("writes" if ">" in operator else "reads"), target
             if operator in (">", ">|", "&>") and _prints_nothing(name, command):
                 yield "deletes", target
+    if name in DOWNLOADERS:
+        yield from each_of("writes", saved(name, command.words))
     rule = _RULES.get(name)
     for use, word in rule(command) if rule is not None else _by_table(name, command):
         if word not in _STREAMS and word != "{}" and not SCHEME.match(word) and not _is_remote(word):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final
+from urllib.parse import unquote
 
 from engine.shell.options import given
 
@@ -23,13 +24,31 @@ DOWNLOADERS: Final = (
     _CALLED_AS_THERE | _OF_WINDOWS.keys() | _LAST_NAMED | {"curl", "http", "https", "xh", "xhs"}
 )
 _NAMED: Final = frozenset({"output", "output-document", "out"})
+_AS_THERE: Final = frozenset({"O", "d", "download"})
 _FOLDER: Final = frozenset({"output-dir", "directory-prefix", "dir"})
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://")
 
 
 def downloaded(program: str, words: Sequence[str]) -> list[str]:
     """The files that are named, and those that are called as at the server."""
+    named, called, folder = _files(program, words)
+    found = [*named, *called]
+    return [*found, *(folder + name for name in found)] if folder else found
+
+
+def saved(program: str, words: Sequence[str]) -> list[str]:
+    """The same, each where it is left, and those that options name without their folder."""
+    is_last = program in _LAST_NAMED and not any(map(_SCHEME.match, words))
+    if is_last or "--spider" in words:
+        return []
+    named, called, folder = _files(program, words)
+    return [*named, *(folder + name for name in (*called, *(named if folder else ())) if "?" not in name)]
+
+
+def _files(program: str, words: Sequence[str]) -> tuple[list[str], list[str], str]:
+    """The files that are named, those that are called as at the server, and the folder of both."""
     named: list[str] = []
+    called: list[str] = []
     urls: list[str] = []
     options = _OF_WINDOWS.get(program, ())
     named += (after for word, after in pairwise(words) if word.lower() in options)
@@ -43,12 +62,11 @@ def downloaded(program: str, words: Sequence[str]) -> list[str]:
             named.append(option.value)
         elif option.name in _FOLDER:
             folder = option.value.rstrip("/") + "/"
-        elif option.name in ("O", "d", "download") or option.name.startswith("remote-n"):
+        elif not options and (option.name in _AS_THERE or option.name.startswith("remote-n")):
             called_as_there = True
     if called_as_there or (program in _CALLED_AS_THERE and not named):
-        named += (name for url in urls for name in _names(url))
-    found = [name for name in named if name not in ("", "-")]
-    return [*found, *(folder + name for name in found)] if folder else found
+        called += (name for url in urls for name in _names(url))
+    return [name for name in named if name not in ("", "-")], [name for name in called if name], folder
 
 
 def _names(url: str) -> Iterator[str]:
@@ -57,5 +75,7 @@ def _names(url: str) -> Iterator[str]:
     path, mark, query = rest.partition("?")
     name = path.rstrip("/").rpartition("/")[2] if "/" in path.rstrip("/") else "index.html"
     yield name
+    if "%" in name:
+        yield unquote(name)
     if mark:
         yield f"{name}?{query}"
