@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final
 
 from engine.model import Json
@@ -19,6 +20,8 @@ _TOKEN: Final = re.compile(r"'[^']*'|[^ ']+|'")
 _REDIRECTION: Final = re.compile(
     r"(?:\d{0,9}|\{\w{1,64}\})(<<<|<<-?|<>|<&|>>|>&|<|>)(.*)|(&>>?)(.*)", re.DOTALL
 )
+MOST_WORDS: Final = 48
+"""Words of a command whose output reaches xargs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +39,8 @@ class Command:
     in_code: bool
     inputs: tuple[str, ...] = ()
     """The texts that it is known to read."""
-    given_by: tuple[str, ...] = ()
-    """Of xargs, the programs whose output reaches it."""
+    given_by: tuple[tuple[str, ...], ...] = ()
+    """Of xargs, the commands whose output reaches it, as far as `MOST_WORDS`."""
     folders: tuple[str, ...] = ()
     """Where it may run besides the folder that the call begins in; known of `commands_there` alone."""
 
@@ -96,7 +99,7 @@ def _command(
     run_by: tuple[str, ...],
     in_code: bool,
     inputs: tuple[str, ...],
-    given_by: tuple[str, ...],
+    given_by: tuple[tuple[str, ...], ...],
 ) -> Command:
     words: list[str] = []
     redirections: list[tuple[str, str]] = []
@@ -171,15 +174,16 @@ def _fed(chains: Iterable[str]) -> dict[str, list[str]]:
     return {stage: [programs[number] for number in _numbers(into)] for stage, into in fed.items()}
 
 
-def _given(chains: Iterable[str]) -> dict[str, dict[str, None]]:
-    """For each xargs, as it is shown, the programs that begin the pipelines which it ends or stands in."""
-    given: dict[str, dict[str, None]] = {}
+def _given(chains: Iterable[str]) -> dict[str, dict[tuple[str, ...], None]]:
+    """For each xargs, as it is shown, the commands that begin the pipelines which it ends or stands in."""
+    given: dict[str, dict[tuple[str, ...], None]] = {}
     for chain in chains:
         if "xargs" in chain:
             first, *others = _stages(chain)
+            words = tuple(map(_plain, islice(_tokens(first), MOST_WORDS))) or ("",)
             for stage in others:
                 if stage.startswith("xargs"):
-                    given.setdefault(stage, {})[_plain(next(iter(_tokens(first)), ""))] = None
+                    given.setdefault(stage, {})[words] = None
     return given
 
 

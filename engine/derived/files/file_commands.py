@@ -15,6 +15,7 @@ from typing import Final
 from engine.derived.commands.commands import Command, commands_of, started_by
 from engine.derived.files.archives import packed, tar, unpacked, zip_
 from engine.derived.files.git import git
+from engine.derived.files.listed import LISTING, listed, parted, substituted
 from engine.derived.files.operands import SCHEME, each_of, looks_like_path, marked
 from engine.derived.files.sqlite import sqlite
 from engine.fields.words import word_set
@@ -53,8 +54,6 @@ _NAMING: Final = word_set(
     "ls dir ll stat file test [ [[ cd pushd du df tree realpath readlink dirname basename which find fd "
     "locate get-childitem gci get-item gi source . ssh-add ssh-keygen"
 )
-_LISTED_BY: Final = frozenset(["find", "ls", "fd", "fdfind"])
-"""Programs whose list tells by itself what becomes of the files in it."""
 _LISTING: Final = word_set("get-childitem gci get-item gi")
 _REMOVING: Final = frozenset(["remove-item", "ri"])
 """What PowerShell hands on is files, without xargs."""
@@ -96,6 +95,8 @@ def uses_of(command: Command) -> Uses:
     for use, word in rule(command) if rule is not None else _by_table(name, command):
         if word not in _STREAMS and word != "{}" and not SCHEME.match(word) and not _is_remote(word):
             yield use, word
+        if use == "reads" and word[-1:] == ")":
+            yield from each_of("reads", substituted(word))
 
 
 def _prints_nothing(name: str, command: Command) -> bool:
@@ -244,23 +245,11 @@ _MOST_STARTED: Final = 32
 
 def _find(command: Command) -> Uses:
     """What it does itself, and what the commands do that it starts."""
-    folders, expression = _parted(command.words)
+    folders, expression = parted(command.words)
     yield from _found(command, folders, expression)
     if not STARTING.isdisjoint(command.words):
         below = acted_on(expression)
         yield from _started(expression, [f"{folder}{each}" for folder in folders for each in below])
-
-
-def _parted(words: Sequence[str]) -> tuple[list[str], Sequence[str]]:
-    """The folders of `find`, and its expression."""
-    folders: list[str] = []
-    for at, word in enumerate(words):
-        if word[:1] in ("-", "(", "!", ","):
-            if folders or not re.fullmatch(r"-[HLP]|-O\d|-D\w*", word):
-                return folders or ["."], words[at:]
-            continue
-        folders.append(word)
-    return folders or ["."], ()
 
 
 def _found(command: Command, folders: Sequence[str], expression: Sequence[str]) -> Uses:
@@ -299,7 +288,7 @@ def _started(expression: Sequence[str], found: Sequence[str]) -> Uses:
             filled = [word.replace("{}", file) for word in words]
             for inner in commands_of(reading([], [filled])):
                 if inner.program == "find":
-                    yield from _found(inner, *_parted(inner.words))
+                    yield from _found(inner, *parted(inner.words))
                 else:
                     yield from _uses_alone(inner)
 
@@ -315,7 +304,8 @@ def _xargs(command: Command) -> Uses:
     yield from marked(options)
     if command.inputs:
         return
-    is_listed = bool(command.given_by) and _LISTED_BY.issuperset(command.given_by)
+    is_listed = bool(command.given_by) and all(stage[0] in LISTING for stage in command.given_by)
+    files = listed(command.given_by) if is_listed else []
     marks = [each.value or "{}" for each in options if each.name == "replace"]
     for words in (started.words for started in starts("xargs", command.words, None)):
         if words[0] == "xargs":
@@ -325,6 +315,31 @@ def _xargs(command: Command) -> Uses:
             for use, word in _uses_alone(inner):
                 if ANY in word and (use == "writes" or not is_listed):
                     yield use, word
+        yield from _reads_alone(_filled(words, marks, files)) if files else ()
+
+
+def _filled(words: Sequence[str], marks: Sequence[str], files: Sequence[str]) -> list[str]:
+    """The words of a command with all files that it is given one after another."""
+    if not marks:
+        return [*words, *files]
+    mark = marks[0]
+    return [
+        word.replace(mark, file)
+        for word in words
+        for file in ((["*"] if _is_below(word, mark) else files) if mark in word else files[:1])
+    ]
+
+
+def _is_below(word: str, mark: str) -> bool:
+    """Whether what is given is a name in a folder: `a/{}`."""
+    return not word.startswith(mark) and looks_like_path(word.replace(mark, "x"))
+
+
+def _reads_alone(words: Sequence[str]) -> Uses:
+    """What is read by a command of which that is known."""
+    for inner in commands_of(reading([], [words])):
+        if inner.program in _READING | _COPYING | _RULES.keys():
+            yield from (each for each in _uses_alone(inner) if each[0] == "reads")
 
 
 def _dd(command: Command) -> Uses:
