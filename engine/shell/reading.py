@@ -30,12 +30,12 @@ from engine.shell.expansion import (
 from engine.shell.files.settled_path import settled
 from engine.shell.files.whereabouts import ROUNDABOUT
 from engine.shell.scanner import Scanner, is_plain
+from engine.shell.starting import surroundings
 from engine.shell.starting.started import Started
 from engine.shell.starting.windows import is_of_folder
 from engine.shell.starting.wrappers import starts
 from engine.shell.state import DEEPEST, DESCRIPTOR, ON_FILES, OWN, State, bare
 from engine.shell.variables.choices import chosen, turns, without_unknown_program
-from engine.shell.variables.store import RUN_LATER
 
 _SUBSCRIPT: Final = re.compile(r"\w\[[^\]]*+")
 """`a[$(rm x)]`: the subscript is evaluated wherever a number is wanted, ..."""
@@ -178,9 +178,15 @@ class ShellReading(State):
             self.assign(each.name, texts, each.added, certain, each.source)
         for turn, values in enumerate(lists):
             self.assign(each.name, values, each.added, certain and not turn)
-        if each.name in RUN_LATER or each.name.partition("[")[0] in HOLDING_CODE:
-            for text in texts:
+        for text in texts:
+            if each.name.partition("[")[0] in HOLDING_CODE:
                 self.script(text, depth + 1)
+            self._held(each.name, text, depth)
+
+    def _held(self, name: str, text: str, depth: int) -> None:
+        """Read what programs run that find a variable in their surroundings."""
+        for started in surroundings.held(name, text, self.values):
+            self._start(started, surroundings.shown(name, text), "", None, (), depth + 1)
 
     def _redirections(
         self, redirections: Sequence[tuple[str, str]], stdin: str | None
@@ -254,11 +260,16 @@ class ShellReading(State):
         self.reads(shown, words[1:], tail, stdin)
         if name.startswith("$("):
             self.given_program([name[2:-1]], "eval")
+        if name == "git" and any(word.startswith("--config-env") for word in words):
+            self._command(surroundings.configured(words, self.values), tail, stdin, before, depth + 1)
         for other in readings_elsewhere(name, words):
             self._command(other, tail, stdin, before, depth + 1)
         if name in ("read", "mapfile", "readarray"):
             stdin = self.described(words[1:], stdin)
         self.remember(name, words[1:], stdin, certain)
+        if name in surroundings.ASSIGNING:
+            for variable, _, text in (word.partition("=") for word in words[1:] if "=" in word):
+                self._held(variable, text, depth)
         copied = self.copies.get(self.key(words[0]))
         if copied is not None and copied != name:
             instead = self._command([copied, *words[1:]], tail, stdin, before, depth + 1)
