@@ -217,6 +217,7 @@ TABLE: Final[Mapping[str, str]] = {
     **dict.fromkeys(("7z", "7za", "7zz"), "o:>?"),
     "touch": "r:reference d:date t:",
     "truncate": "s:size r:reference",
+    **dict.fromkeys(("make", "gmake"), "f:file C:directory j:jobs? l:load-average? o: W: I: :eval"),
     "mkdir": "m:mode",
     "mkfifo": "m:mode",
     "shred": "n:iterations s:size",

@@ -279,7 +279,7 @@ class ShellReading(State):
         output: str | None = None
         if name == "xargs":
             stdin = self.argument_file(words[1:], stdin)
-        for started in starts(name, words[1:], stdin):
+        for started in (*starts(name, words[1:], stdin), *self.from_files(name, words[1:])):
             outside = self.goes_to(started.folder)
             inner, output = self._start(started, shown, tail, stdin, before, depth + 1)
             self.whereabouts = outside or self.whereabouts

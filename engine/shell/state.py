@@ -18,6 +18,8 @@ from engine.shell.entries import EntryList
 from engine.shell.expansion import TooMuch, fields, plain, render, unmark
 from engine.shell.files.downloads import DOWNLOADERS, downloaded
 from engine.shell.files.whereabouts import ABSOLUTE, Whereabouts, joined
+from engine.shell.starting.program_files import named, run_by_text
+from engine.shell.starting.started import Started
 from engine.shell.variables.builtins import assigned
 from engine.shell.variables.choices import CHANGED, first, is_anything, together
 from engine.shell.variables.store import Positional, Value, Variables
@@ -135,6 +137,14 @@ class State(EntryList, Variables):
             if not word.startswith("-"):
                 break
         return stdin
+
+    def from_files(self, name: str, words: Sequence[str]) -> list[Started]:
+        """What a program runs of the files that it takes that from."""
+        found: list[Started] = []
+        for text in filter(None, map(self.stored, named(name, words))):
+            self.step(1 + len(text) // 16)
+            found += run_by_text(name, words, text)
+        return found
 
     def is_lost(self, program: str) -> bool:
         """Whether a program stands in a variable that the text assigns and that is not followed."""

@@ -9,14 +9,20 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from engine.shell.embedded_code import git_scripts
-from engine.shell.options import given
+from engine.shell.embedded_code import INPUTS, git_scripts
+from engine.shell.options import given, operands_of, values_of
 from engine.shell.starting.started import Started, after_options
 
 
 def editor(words: Sequence[str], stdin: str | None) -> list[Started]:
-    """`vim -c ':!rm x'`."""
-    return [Started("script", found[1]) for word in words if (found := re.match(r"\+?:?!\s*(.+)", word))]
+    """`vim -c ':!rm x'`, `ed <<< '!rm x'`, `ex -c 'r !rm x'`."""
+    lines = [*words, *(stdin or "").split("\n", MOST_RULES)]
+    return [Started("script", found[1]) for line in lines if (found := _EDITOR_RUNS.fullmatch(line))]
+
+
+_EDITOR_RUNS: Final = re.compile(
+    r"(?:-c|--cmd=|\+)?:?(?:sil(?:ent)?!?\s++)?[\d,$%.;]*+(?:(?:r(?:ead)?|w(?:rite)?|e)\s++)?!\s*+(.+)"
+)
 
 
 def git(words: Sequence[str], stdin: str | None) -> list[Started]:
@@ -41,16 +47,37 @@ _TAR_RUNS: Final = frozenset({"to-command", "use-compress-program", "rsh-command
 
 
 def sed(words: Sequence[str], stdin: str | None) -> list[Started]:
-    """`sed 's/x/rm y/e'` runs what it makes of a line, `sed '1e rm y'` a command."""
+    """`sed 's/x/rm y/e'` runs what it makes of a line, `sed '1e rm y'` a command, `sed e` each line."""
+    items = list(given("sed", words))
+    scripts = values_of(items, "expression") or operands_of(items)
+    return list(dict.fromkeys(each for script in scripts for each in run_by_sed(script)))
+
+
+def run_by_sed(script: str) -> list[Started]:
+    """What a script of sed runs."""
     found: list[Started] = []
-    for word in words:
-        if word[:1] == "s" and len(word) > 2 and not word[1].isalnum() and word[1] != "\\":
-            parts = re.split(rf"(?<!\\){re.escape(word[1])}", word[2:], maxsplit=2)
-            if len(parts) == 3 and re.match(r"[gpiImM\d]{0,8}e", parts[2]):
-                found.append(Started("script", parts[1].replace(f"\\{word[1]}", word[1])))
-        elif command := re.match(r"[\d,$]{0,20}e[ \t]+(?=\S)", word):
-            found.append(Started("script", word[command.end() :]))
+    for each in _SED_RUNS.finditer(script[:MOST_SED]):
+        command = (each["command"] or "").strip()
+        if each["mark"] is not None and _SED_EVALUATES.fullmatch(each["flags"]):
+            mark = each["mark"]
+            made = Started("script", each["new"].replace(f"\\{mark}", mark))
+            found += [Started("input"), made]
+        elif command and (each["begin"] == "" or each["command"][0] in " \t"):
+            found.append(Started("script", command))
+        elif each["command"] == "":
+            found.append(Started("input"))
     return found
+
+
+MOST_SED: Final = 65_536
+_SED_LINE: Final = r"(?:\d++|\$|/(?>(?:\\.|[^/\\])*)/[IM]*+)"
+_SED_RUNS: Final = re.compile(
+    rf"(?P<begin>\A|[;{{}}\n])[ \t]*+(?:{_SED_LINE}(?:[ \t]*+,[ \t]*+[+~]?{_SED_LINE})?[ \t]*+!?[ \t]*+)?"
+    r"(?:s(?P<mark>[!-/:-@\[\]-`{-~])(?>(?:\\.|(?!(?P=mark)).)*)(?P=mark)"
+    r"(?P<new>(?>(?:\\.|(?!(?P=mark)).)*))(?P=mark)(?P<flags>\w*+)|e(?P<command>[^\n;}]*+(?:[;}][^\n]*+)?))",
+    re.DOTALL,
+)
+_SED_EVALUATES: Final = re.compile(r"[gpiImM\d]{0,8}e\w*")
 
 
 def client(words: Sequence[str], stdin: str | None) -> list[Started]:
@@ -125,18 +152,13 @@ def debugger(words: Sequence[str], stdin: str | None) -> list[Started]:
 def make(words: Sequence[str], stdin: str | None) -> list[Started]:
     """`make --eval='x: ; rm y'`, `make SHELL='rm y'`, and what it is given to read as its rules."""
     found: list[Started] = []
-    reads = False
     for at, word in enumerate(words):
         name, equals, value = word.partition("=")
         if name == "--eval":
             found += _recipes(value if equals else "".join(words[at + 1 : at + 2]))
         elif equals and name in ("SHELL", ".SHELLFLAGS"):
             found.append(Started("script", value))
-        reads = (
-            reads
-            or word in ("-f-", "--file=-")
-            or (word in ("-f", "--file") and words[at + 1 : at + 2] == ["-"])
-        )
+    reads = not INPUTS.isdisjoint(values_of(list(given("make", words)), "file"))
     return [*found, *(_recipes(stdin) if reads and stdin else ())]
 
 
