@@ -83,6 +83,7 @@ def _reads_as_sql(text: str) -> bool:
 def _of_client(program: str, words: Sequence[str], inputs: Sequence[str]) -> Iterator[str]:
     """What a client of a database is told to run, and what it reads."""
     if program in _OF_POSTGRES:
+        yield from _of_psql(program, words, inputs)
         words, inputs = ([_SENT.sub(";", text) for text in texts] for texts in (words, inputs))
     yield from (each.value for each in given_to(program, words) if each.name in ("command", "execute"))
     for text in inputs:
@@ -98,3 +99,42 @@ def _of_client(program: str, words: Sequence[str], inputs: Sequence[str]) -> Ite
         if text and (given or _reads_as_sql(text)):
             yield text
         given = option is not None and not option[1]
+
+
+MOST_FILLED: Final = 32_768
+_SAID: Final = re.compile(r"(?<![:\w]):(?:(\w+)|'(\w+)'|\"(\w+)\")")
+"""A variable of psql; `::` is a type."""
+_SET: Final = re.compile(r"\\set[ \t]++(\w++)[ \t]++'([^'\n]*+)'")
+_ANSWERED: Final = re.compile(r"(?<!\w)select\b([^;\\]*+)\\gexec\b", re.IGNORECASE)
+
+
+def _of_psql(program: str, words: Sequence[str], inputs: Sequence[str]) -> Iterator[str]:
+    """What psql runs of its variables, and of what the database answers where that is told."""
+    texts = [*(each.value for each in given_to(program, words) if each.name == "command"), *inputs]
+    known = {found[1]: found[2] for text in texts for found in _SET.finditer(text)}
+    for each in given_to(program, words):
+        if each.name in ("set", "variable"):
+            name, _, value = each.value.partition("=")
+            known[name] = value
+    for text in texts:
+        filled = _filled(text, known) if known else text
+        if filled != text:
+            yield _META.sub("", _SENT.sub(";", filled))
+        for answered in _ANSWERED.finditer(filled):
+            yield f"execute {answered[1]}"
+
+
+def _filled(text: str, known: dict[str, str]) -> str:
+    """A text with the values of variables, as far as `MOST_FILLED`."""
+    room = [MOST_FILLED]
+
+    def value(found: re.Match[str]) -> str:
+        name = next(filter(None, found.groups()))
+        said = known.get(name)
+        room[0] -= len(said or "")
+        if said is None or room[0] < 0:
+            return found[0]
+        mark = found[0][1] if found[1] is None else ""
+        return mark + (said.replace(mark, mark * 2) if mark else said) + mark
+
+    return _SAID.sub(value, text)

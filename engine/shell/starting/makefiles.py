@@ -94,11 +94,15 @@ class _Rules:
             if not name:
                 return _DOLLAR if found[1] else f"{_DOLLAR}("
             if name in own:
-                return own[name]
+                self._room -= len(own[name])
+                return own[name] if self._room > 0 else ""
             known = self.variables.get(name)
             return f"{_DOLLAR}{{{name}}}" if known is None else self._expanded(known, own, depth + 1)
 
-        return _REFERENCE.sub(value, text)
+        found = _REFERENCE.sub(value, text)
+        if self._room < 0:
+            raise TooMuch
+        return found
 
     def recipes(self, goals: Sequence[str]) -> list[str]:
         first = next((rule.targets[:1] for rule in self.rules if rule.targets and _is_goal(rule)), [])
@@ -112,7 +116,8 @@ class _Rules:
             self._room -= len(self.patterns)
             fitting = [(stem, rule) for target, rule in self.patterns if (stem := _stem(target, goal))]
             for stem, rule in [*((goal, rule) for rule in self.exact.get(goal, ())), *fitting]:
-                needs = [need.replace("%", stem) for need in self.expanded(rule.needs).split()]
+                needs = [need.replace("%", stem, 1) for need in self.expanded(rule.needs).split()]
+                self._room -= sum(map(len, needs))
                 open_goals += needs
                 own = {"@": goal, "<": "".join(needs[:1]), "^": " ".join(needs), "*": stem}
                 found += (self.expanded(line, own).strip().lstrip("@+-") for line in rule.recipe)

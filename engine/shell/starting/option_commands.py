@@ -103,6 +103,14 @@ _PSQL_LINE: Final = re.compile(r"\\[a-z]++(?=[^\n\\`]*`)[^\n\\]*+")
 """`\\set x `rm y``."""
 
 
+def redis(words: Sequence[str], stdin: str | None) -> list[Started]:
+    """`redis-cli` runs each line that it is given to read, where it is told no command."""
+    if not stdin or operands_of(list(given("redis-cli", words))):
+        return []
+    lines = filter(None, (line.split() for line in stdin.splitlines()[:MOST_RULES]))
+    return [Started("words", words=("redis-cli", *words, *line)) for line in lines]
+
+
 def fd(words: Sequence[str], stdin: str | None) -> list[Started]:
     """`fd name folder -x rm`: what is found there is given to the command."""
     at = next((at for at, word in enumerate(words) if _FD_RUNS.fullmatch(word)), len(words))

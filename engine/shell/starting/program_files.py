@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from engine.shell.options import given, values_of
@@ -12,6 +13,13 @@ from engine.shell.starting.started import Started
 
 _MAKE: Final = frozenset({"make", "gmake"})
 _CLIENTS: Final = frozenset({"psql", "sqlite3", "mysql", "mariadb"})
+CLIENTS: Final = tuple(f"{name} " for name in sorted(_CLIENTS))
+"""How commands begin that read files of SQL."""
+_INCLUDED: Final = re.compile(
+    r"(?:^|(?<=[\s;]))(?:\\(?:ir?|include(?:_relative)?|\.)|source|\.read)[ \t]++'?([^\s;'\"|]++)",
+    re.IGNORECASE,
+)
+MOST_INCLUDED: Final = 16
 _RULES: Final = ("GNUmakefile", "makefile", "Makefile")
 
 
@@ -20,12 +28,17 @@ def named(name: str, words: Sequence[str]) -> list[str]:
     if name == "sed":
         return values_of(list(given("sed", words)), "file")
     if name in _CLIENTS:
-        return values_of(list(given(name, words)), "file")
+        return [*values_of(list(given(name, words)), "file"), *included(words)]
     if name in _MAKE:
         items = list(given("make", words))
         folder = "".join(f"{each.rstrip('/')}/" for each in values_of(items, "directory")[-1:])
         return [f"{folder}{file}" for file in values_of(items, "file") or _RULES]
     return []
+
+
+def included(texts: Iterable[str]) -> list[str]:
+    """The files that clients of databases are told to read by words of their own: `\\i f`, `source f`."""
+    return [found[1] for text in texts for found in _INCLUDED.finditer(text)][:MOST_INCLUDED]
 
 
 def run_by_text(name: str, words: Sequence[str], text: str) -> list[Started]:

@@ -375,6 +375,7 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "tar": options.tar,
     "sed": options.sed,
     **dict.fromkeys(("sqlite3", "psql", "mysql", "mariadb"), options.client),
+    "redis-cli": options.redis,
     **dict.fromkeys(dialects.BEFORE_COMMANDS, _wrapper()),
     "repeat": _wrapper(own=1),
     "emulate": _option_c(),
