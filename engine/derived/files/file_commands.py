@@ -14,6 +14,7 @@ from typing import Final
 
 from engine.derived.commands.commands import Command, commands_of, started_by
 from engine.derived.files.archives import packed, tar, unpacked, zip_
+from engine.derived.files.editors import EDITORS, edited, recorded
 from engine.derived.files.git import git
 from engine.derived.files.listed import LISTING, listed, parted, substituted
 from engine.derived.files.operands import SCHEME, each_of, looks_like_path, marked
@@ -390,4 +391,6 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "curl": _fetched,
     "wget": _fetched,
     "git": git,
+    **dict.fromkeys(EDITORS, edited),
+    "script": recorded,
 }
