@@ -63,6 +63,13 @@ def test_what_a_function_makes_is_told_by_its_last_argument() -> None:
     assert any(entry.startswith("rm -rf *.c '$(zap a)'") for entry in found), found
 
 
+@pytest.mark.parametrize("recipe", ["cd d && $(MAKE)", "$(MAKE) x", "$(MAKE) y; $(MAKE) -C d"])
+def test_rules_that_start_make_are_read_once(recipe: str) -> None:
+    found = read([RULES.format(f"x:\n\t{recipe}\n\tzap a\ny:\n\tls", "")])
+    assert found[-1] != UNREADABLE
+    assert "zap a" in found
+
+
 def test_rules_that_grow_are_read_in_part() -> None:
     lines = "\n".join(f"X{n} = $(X{n + 1}) $(X{n + 1})" for n in range(30))
     assert read([RULES.format(f"{lines}\nx:\n\techo $(X0)", "")])[-1] == UNREADABLE
