@@ -151,7 +151,7 @@ class State(EntryList, Variables):
                 continue  # as where rules start `make` again
             self.taken.add(read)
             self.step(len(text) // 16)
-            found += run_by_text(name, words, text)
+            found += run_by_text(name, text)
         return found
 
     def is_lost(self, program: str) -> bool:

@@ -163,15 +163,15 @@ def make(words: Sequence[str], stdin: str | None) -> list[Started]:
     for at, word in enumerate(words):
         name, equals, value = word.partition("=")
         if name == "--eval":
-            found += _recipes(value if equals else "".join(words[at + 1 : at + 2]))
+            found += recipes(value if equals else "".join(words[at + 1 : at + 2]))
         elif equals and name in ("SHELL", ".SHELLFLAGS"):
             found.append(Started("script", value))
     reads = not INPUTS.isdisjoint(values_of(list(given("make", words)), "file"))
-    return [*found, *(_recipes(stdin) if reads and stdin else ())]
+    return [*found, *(recipes(stdin) if reads and stdin else ())]
 
 
-def _recipes(rules: str) -> list[Started]:
-    """The commands of rules: behind a tab, or behind the first `;` of a line."""
+def recipes(rules: str) -> list[Started]:
+    """The commands of rules, whichever are asked for: behind a tab, or behind the first `;` of a line."""
     found: list[Started] = []
     for line in rules.splitlines()[:MOST_RULES]:
         command = line if line.startswith("\t") else line.partition(";")[2]

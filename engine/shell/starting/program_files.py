@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from engine.shell.options import given, values_of
-from engine.shell.starting import makefiles
-from engine.shell.starting.option_commands import client, run_by_sed
+from engine.shell.starting.option_commands import client, recipes, run_by_sed
 from engine.shell.starting.started import Started
 
 _MAKE: Final = frozenset({"make", "gmake"})
@@ -41,10 +40,10 @@ def included(texts: Iterable[str]) -> list[str]:
     return [found[1] for text in texts for found in _INCLUDED.finditer(text)][:MOST_INCLUDED]
 
 
-def run_by_text(name: str, words: Sequence[str], text: str) -> list[Started]:
+def run_by_text(name: str, text: str) -> list[Started]:
     """What the text of such a file runs."""
     if name == "sed":
         return run_by_sed(text)
     if name in _MAKE:
-        return [Started("script", each) for each in makefiles.recipes(text, words) if each.strip()]
+        return recipes(text)
     return client((), text)
