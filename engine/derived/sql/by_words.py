@@ -7,21 +7,41 @@ words for names that begin statements elsewhere. Works on the text. Knows nothin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from engine.derived.sql.within import masked, whole
 
 BRACKETED: Final = re.compile(r"\[(?>(?:[^\]\['\"`;/-]|-(?!-)|/(?!\*))*)(?:['\"`;]|--|/\*)[^\]]*\]?")
 """A name in brackets, as SQLite and SQL Server have them, in which others see the begin of a text."""
-_NAME: Final = r"(?:[\w$]++|\"[^\"]*\"|`[^`]*`|\[[^\]]*\])"
+_NAME: Final = r"(?:[\w$]++|\"x*+|`[^`]*`|\[[^\]]*\])"
+"""A part of a name, in a text that is masked: of one in quotes the quote is left."""
+_NAMES: Final = rf"{_NAME}(?:\s*+\.\s*+{_NAME})*"
 _STATEMENT: Final = re.compile(
     r"(?:\A|(?<=[;(]))\s*+(?:(?P<delete>delete)\s++from|(?P<update>update)(?:\s++or\s++\w++)?"
+    r"(?:\s++top\s*+\([^()]*\)(?:\s*+percent)?)?"
     r"|(?P<drop>drop)\s++(?P<thing>table|database|schema|materialized\s++view)(?:\s++if\s++exists)?"
-    rf"|(?P<truncate>truncate)(?:\s++table)?)\s++(?:only\s++)?(?P<name>{_NAME}(?:\s*+\.\s*+{_NAME})*)"
-    r"(?P<rest>[^;]*+)",
+    rf"|(?P<truncate>truncate)(?:\s++table)?)\s++(?:only\s++)?(?P<name>{_NAMES})(?P<rest>[^;]*+)",
     re.IGNORECASE,
 )
+_GONE: Final = re.compile(
+    rf"(?:\s*+,\s*+{_NAMES})*+\s*+(?:\Z|\)|(?:cascade|restrict|purge|force|sync|nowait|wait|restart|continue"
+    r"|on\s+cluster|no\s+delay|(?:drop|reuse)\s+(?:all\s+)?storage|settings|including)\b|(?:with|partition)\s*\()",
+    re.IGNORECASE,
+)
+_GOES_ON: Final[Mapping[str, re.Pattern[str]]] = {
+    "delete": re.compile(
+        rf"\s*+(?:\*\s*+)?(?:(?:as\s++)?{_NAME}\s*+)??(?:\Z|\)|(?:where|using|returning|return|output|from|join"
+        r"|(?:inner|left|cross|natural)\s+join|order\s+by|limit|(?:not\s+)?indexed|settings|on\s+cluster"
+        r"|for\s+portion|in\s+partition|then\s+return|log\s+errors|skip\s+locked)\b"
+        r"|(?:option|with|(?:sub)?partition)\s*\()",
+        re.IGNORECASE,
+    ),
+    "update": re.compile(r".*?\bset\b[^=]{0,400}+=", re.IGNORECASE | re.DOTALL),
+    "drop": _GONE,
+    "truncate": _GONE,
+}
+"""How a statement goes on behind the name, as a sentence (`delete from the list what is old`) does not."""
 _ALIAS: Final = re.compile(
     r"\A\s*+(?:\*\s*+)?(?:as\s++)?(?!(?:as|set|where|using|from|returning|order|limit|indexed|not|cascade"
     r"|restrict)\b)[^\s;.,()]++(?=\s|\Z)",
@@ -51,7 +71,9 @@ def by_words(text: str) -> Iterator[Told]:
         for number, found in enumerate(_STATEMENT.finditer(shown, 0, whole(each))):
             if number == MOST_STATEMENTS:
                 return
-            verb = next(name for name in ("delete", "update", "drop", "truncate") if found[name])
+            verb = next(name for name in _GOES_ON if found[name])
+            if _GOES_ON[verb].match(found["rest"]) is None:
+                continue
             rest = _RETURNING.sub("", each[found.start("rest") : found.end("rest")])
             table = _QUOTES.sub("", each[found.start("name") : found.end("name")]).lower()
             said = _WHERE.search(_RETURNING.sub("", found["rest"])) is not None

@@ -25,7 +25,7 @@ from engine.derived.sql.parser import (
     apart,
     parsed,
 )
-from engine.derived.sql.within import BODY, later, plain, readings, run_within
+from engine.derived.sql.within import BODY, later, masked, plain, readings, run_within
 from engine.model import Json
 
 MOST_SQL: Final = 16_384
@@ -94,7 +94,9 @@ def _entries(text: str, steps: list[int], alone: bool = False) -> Iterator[dict[
     if bracketed:
         read.append(parsed(text, SQL_SERVER, steps))
     # What has names in brackets or in backticks, but not in both, is read whole by one that knows them.
-    if read[0] is None and not (any(read) and bracketed is not ("`" in text)):
+    ticked = "`" in text
+    both = bracketed and ticked and "[" in masked(text)
+    if read[0] is None and (both or not (any(read) and (bracketed or ticked))):
         several = apart(text)
         if len(several) > 1:
             for each in several:

@@ -81,7 +81,68 @@ def test_what_is_not_said_is_not_found(text: str) -> None:
         assert each["verb"] != "delete" or each["where"], text
 
 
-@pytest.mark.parametrize("part", ["[", "['", "[']", "DELETE FROM a ", "DROP TABLE a.", "; (", "/*", "x'z"])
+PROSE = [
+    "Update README and changelog for v2.3",
+    "update the list of O'Neil's [open] tickets",
+    "Delete from the list every entry that is older than a week",
+    "delete from array javascript by index; splice vs filter",
+    'Refactor; delete from cache after use; it is "faster"',
+    "drop table mysql example",
+    "drop schema cascade vs restrict",
+]
+OTHER_THINGS = [
+    "UPDATE STATISTICS dbo.orders WITH FULLSCAN",
+    "DROP DATABASE LINK remote",
+    "DROP DATABASE ROLE reader",
+    "DROP DATABASE SCOPED CREDENTIAL a",
+    "DROP TABLE FUNCTION a.b",
+    "UPDATE SET a.b = c.d",
+]
+
+
+@pytest.mark.parametrize("text", PROSE + OTHER_THINGS)
+def test_words_that_go_on_as_no_statement_does_are_none(text: str) -> None:
+    for call in ({"query": text}, {"query": "INSERT INTO a VALUES ($1)", "params": [text]}):
+        assert {each["verb"] for each in shown("sql", call, "sql")} <= {"unknown", "insert"}, text
+
+
+@pytest.mark.parametrize(
+    ("text", "table", "where"),
+    [
+        ('DELETE FROM "orders" o WHERE o."id" = 5 OPTION (MAXDOP 1)', "orders", True),
+        ('DELETE FROM "orders" OPTION (MAXDOP 1)', "orders", False),
+        ('DELETE FROM public."orders" WHERE CURRENT OF a', "public.orders", True),
+        ('UPDATE "sales"."orders" SET "n" = 1 WHERE CURRENT OF a', "sales.orders", True),
+        ('DROP TABLE IF EXISTS "a"."b" CASCADE CASCADE CONSTRAINTS', "a.b", False),
+        ("DROP TABLE a.b ON CLUSTER c SYNC", "a.b", False),
+        ("UPDATE TOP (10) PERCENT orders SET n = 1", "orders", False),
+    ],
+)
+def test_names_in_quotes_end_where_they_do(text: str, table: str, where: bool) -> None:
+    told = [each for each in shown("sql", {"query": text}, "sql") if each["verb"] != "unknown"]
+    assert [(each["tables"], each["where"]) for each in told] == [([table], where)]
+
+
+def test_brackets_in_texts_are_no_names_beside_those_in_backticks() -> None:
+    for text in ('INSERT INTO `a` (`b`) VALUES (\'["c", "d"]\')', "REPLACE INTO `a` VALUES (1, '[x]')"):
+        assert "unknown" not in [each["verb"] for each in shown("sql", {"query": text}, "sql")], text
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "[",
+        "['",
+        "[']",
+        "DELETE FROM a ",
+        "DROP TABLE a.",
+        "; (",
+        "/*",
+        "x'z",
+        "UPDATE a set ",
+        "DROP TABLE a, ",
+    ],
+)
 def test_it_takes_time_in_proportion(part: str) -> None:
     started = time.process_time()
     shown("sql", {"query": part * (16_000 // len(part))}, "sql")
