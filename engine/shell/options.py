@@ -124,7 +124,7 @@ _GREP: Final = (
     ":include :exclude :exclude-dir :exclude-from< :label"
 )
 _AWK: Final = "F:field-separator v:assign f:file%< e:source% i:include E:exec%<"
-_COPY: Final = "t:target-directory> S:suffix m:mode o:owner g:group"
+_COPY: Final = "t:target-directory> T:no-target-directory! S:suffix m:mode o:owner g:group"
 _SSH: Final = "J:~ W:~ o: F: i: bcDeEIlLmOpPQRSwBsX:"
 _SERVER: Final = "h:host~ p:port"
 _POSTGRES: Final = f"{_SERVER} U:username d:dbname c:command f:file v:set t:table n:schema o:output>"

@@ -230,8 +230,9 @@ def _copied(name: str, items: Sequence[Given]) -> Uses:
     yield from each_of("reads", operands)
     yield from each_of("writes", targets)
     within_them = bool(values_of(items, "target-directory")) or len(operands) > 1
-    for folder in targets:
-        for file in map(_last, operands):
+    named = [path for path in operands if name != "rsync" or not path.endswith("/")]  # `a/` is what is in it
+    for folder in () if any(each.name == "no-target-directory" for each in items) else targets:
+        for file in map(_last, named):
             if file and (within_them or _may_be_folder(folder, file)):
                 yield "writes", f"{folder.rstrip('/')}/{file}"
     if name in _MOVING or values_of(items, "remove-source-files"):
