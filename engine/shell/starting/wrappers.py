@@ -34,8 +34,10 @@ def starts(name: str, words: Sequence[str], stdin: str | None) -> list[Started]:
         return []
     found = rule(words, stdin)
     if (known := without_unknown(name, words, stdin, name in SHELLS)) is not None:
+        programs = [each.words[:1] for each in found if each.kind == "words"]
         others = [replace(each, same=False) for each in rule(known, stdin)]
-        return [*(each for each in others if each not in found), *found]
+        # of a program that is known all the same, such a word is an operand
+        return [*(each for each in others if each.words[:1] not in programs or each.kind != "words"), *found]
     return found
 
 

@@ -109,6 +109,20 @@ def test_it_is_not_called(line: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        "sudo mv $x /usr/share",
+        "sudo chown -R $x /usr/share",
+        "ls | xargs zip $x /usr/share",
+        "nice rm $x /usr/share",
+    ],
+)
+def test_an_operand_of_a_program_that_is_known_stays(line: str) -> None:
+    found = [each for each in read([line]) if "/usr/share" in each]
+    assert all("$x" in each for each in found), found
+
+
+@pytest.mark.parametrize(
     "part", ["$x ", "env $x ", "${x#a}", "y=(;", "y=(c)d ", r"\'", "'y[$(", "$'\\'", "y+='a[$('\n"]
 )
 def test_it_takes_time_in_proportion(part: str) -> None:
