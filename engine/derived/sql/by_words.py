@@ -10,13 +10,17 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from engine.derived.sql.within import masked, whole
+from engine.derived.sql.within import masked, uncommented, whole
 
 BRACKETED: Final = re.compile(r"\[(?>(?:[^\]\['\"`;/-]|-(?!-)|/(?!\*))*)(?:['\"`;]|--|/\*)[^\]]*\]?")
 """A name in brackets, as SQLite and SQL Server have them, in which others see the begin of a text."""
 _NAME: Final = r"(?:[\w$]++|\"x*+|`[^`]*`|\[[^\]]*\])"
 """A part of a name, in a text that is masked: of one in quotes the quote is left."""
 _NAMES: Final = rf"{_NAME}(?:\s*+\.\s*+{_NAME})*"
+_TEXT_AS_NAME: Final = re.compile(
+    r"\b((?:from|table|exists|update(?:\s+or\s+\w+)?)\s+(?:\w+\s*\.\s*)?)'(\w+)'", re.IGNORECASE
+)
+"""`DROP TABLE 'users'`, as SQLite takes it."""
 _STATEMENT: Final = re.compile(
     r"(?:\A|(?<=[;(]))\s*+(?:(?P<delete>delete)\s++from|(?P<update>update)(?:\s++or\s++\w++)?"
     r"(?:\s++top\s*+\([^()]*\)(?:\s*+percent)?)?"
@@ -65,8 +69,12 @@ class Told(NamedTuple):
 
 def by_words(text: str) -> Iterator[Told]:
     """What a text deletes, changes, drops or empties, as far as its words tell."""
-    readings = {text: None, BRACKETED.sub(" x ", text): None}
-    for each in readings:
+    named = BRACKETED.sub(" x ", text)
+    readings = {text: None, named: None}
+    if "/*" in named:
+        readings[uncommented(named, nested=False)] = None
+    for reading in readings:
+        each = _TEXT_AS_NAME.sub(r'\1"\2"', reading)
         shown = masked(each)
         for number, found in enumerate(_STATEMENT.finditer(shown, 0, whole(each))):
             if number == MOST_STATEMENTS:

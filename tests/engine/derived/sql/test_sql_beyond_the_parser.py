@@ -14,6 +14,7 @@ from tests.engine.derived.declared import shown
 SQLITE = [
     "DROP TABLE users /* x",
     "DROP TABLE users/*",
+    "DROP TABLE IF EXISTS main.'users' /* x",
     "SELECT 1; DROP TABLE users /* '",
     "DROP TABLE IF EXISTS main.users /* [",
     "DROP TABLE users; SELECT x'zz'",
@@ -28,6 +29,8 @@ SQLITE = [
 ]
 EMPTIED = [
     "DELETE FROM users /* all",
+    "DELETE FROM 'users' /* all",
+    "UPDATE OR IGNORE /**/'users' SET 'name' = 4 /* all",
     "DELETE FROM users AS [']",
     "DELETE FROM users RETURNING 1 rollback",
     "UPDATE users AS \xa0 SET name = NULL",
@@ -35,6 +38,7 @@ EMPTIED = [
     "DELETE FROM ONLY public.users values",
     "DELETE FROM users alter WHERE true",
     "UPDATE users lock SET name = NULL",
+    "SELECT 1 AS [']; UPDATE OR IGNORE main.users /* /* a */ SET (name) = (3)",
     "WITH x AS (DELETE FROM users revoke RETURNING 1) SELECT 1",
     "DELETE FROM users RETURNING 1 between",
 ]
