@@ -31,7 +31,7 @@ def git(words: Sequence[str], stdin: str | None) -> list[Started]:
 
 def tar(words: Sequence[str], stdin: str | None) -> list[Started]:
     """`tar --to-command='x y'`, also cut short or with its value apart, and `tar -I 'x y'`."""
-    said = [found[1] for word in words if (found := _TAR_SAYS.fullmatch(word))]
+    said: list[str] = []
     for each in given("tar", words):
         if each.name in _TAR_RUNS:
             said.append(each.value)
@@ -40,9 +40,6 @@ def tar(words: Sequence[str], stdin: str | None) -> list[Started]:
     return [Started("script", text) for text in dict.fromkeys(said) if text]
 
 
-_TAR_SAYS: Final = re.compile(
-    r"--(?:checkpoint-action=exec|to-command|use-compress-program|rsh-command)=(.+)", re.DOTALL
-)
 _TAR_RUNS: Final = frozenset({"to-command", "use-compress-program", "rsh-command", "info-script"})
 
 
