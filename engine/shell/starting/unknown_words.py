@@ -18,7 +18,7 @@ _STARTING_NAMES: Final = (
 _STARTING: Final = frozenset(_STARTING_NAMES.split())
 
 
-def without_unknown(
+def without_unknown_words(
     name: str, words: Sequence[str], stdin: str | None, is_shell: bool
 ) -> Sequence[str] | None:
     """The words without the unknown ones before others, and of a shell that is known to be given a script

@@ -17,7 +17,7 @@ from engine.shell.starting import option_commands as options
 from engine.shell.starting import windows
 from engine.shell.starting.input_words import words_given
 from engine.shell.starting.started import Started, after_options
-from engine.shell.starting.unknown_words import without_unknown
+from engine.shell.starting.unknown_words import without_unknown_words
 
 SHELLS: Final = frozenset(
     ["sh", "bash", "dash", "zsh", "ksh", "ksh93", "mksh", "ash", "fish", "rbash", "yash", "csh", "tcsh"]
@@ -33,7 +33,7 @@ def starts(name: str, words: Sequence[str], stdin: str | None) -> list[Started]:
     if rule is None:
         return []
     found = rule(words, stdin)
-    if (known := without_unknown(name, words, stdin, name in SHELLS)) is not None:
+    if (known := without_unknown_words(name, words, stdin, name in SHELLS)) is not None:
         programs = [each.words[:1] for each in found if each.kind == "words"]
         others = [replace(each, same=False) for each in rule(known, stdin)]
         # of a program that is known all the same, such a word is an operand
