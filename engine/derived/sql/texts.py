@@ -105,7 +105,8 @@ MOST_FILLED: Final = 32_768
 _SAID: Final = re.compile(r"(?<![:\w]):(?:(\w+)|'(\w+)'|\"(\w+)\")")
 """A variable of psql; `::` is a type."""
 _SET: Final = re.compile(r"\\set[ \t]++(\w++)[ \t]++'([^'\n]*+)'")
-_ANSWERED: Final = re.compile(r"(?<!\w)select\b([^;\\]*+)\\gexec\b", re.IGNORECASE)
+_SENT_TO_RUN: Final = re.compile(r"([^;\\]++)(\\gexec\b)?", re.IGNORECASE)
+_ANSWERED: Final = re.compile(r"(?<!\w)select\b(.*)", re.IGNORECASE | re.DOTALL)
 
 
 def _of_psql(program: str, words: Sequence[str], inputs: Sequence[str]) -> Iterator[str]:
@@ -120,8 +121,9 @@ def _of_psql(program: str, words: Sequence[str], inputs: Sequence[str]) -> Itera
         filled = _filled(text, known) if known else text
         if filled != text:
             yield _META.sub("", _SENT.sub(";", filled))
-        for answered in _ANSWERED.finditer(filled):
-            yield f"execute {answered[1]}"
+        for sent in _SENT_TO_RUN.finditer(filled):
+            if sent[2] and (answered := _ANSWERED.search(sent[1])):
+                yield f"execute {answered[1]}"
 
 
 def _filled(text: str, known: dict[str, str]) -> str:

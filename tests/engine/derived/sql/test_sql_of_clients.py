@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import process_time
+
 import pytest
 
 from engine.shell.reader import read
@@ -45,6 +47,12 @@ def test_nothing_is_dropped(line: str) -> None:
 def test_what_grows_is_read_in_part() -> None:
     line = f"psql -v x='{'a' * 20_000}' <<< '{':x ' * 20_000};'"
     assert is_partial("bash", {"command": line}, "sql")
+
+
+def test_words_that_no_answer_follows_are_looked_at_once() -> None:
+    began = process_time()
+    shown("bash", {"command": f"psql <<< '{'select ' * 30_000}'"}, "sql")
+    assert process_time() - began < 2
 
 
 @pytest.mark.parametrize("line", ["echo flushall | redis-cli -h db", "redis-cli -h db <<< flushall"])
