@@ -221,7 +221,7 @@ TABLE: Final[Mapping[str, str]] = {
     "shuf": "o:output> n:head-count i:input-range :random-source<",
     "touch": "r:reference d:date t:",
     "truncate": "s:size r:reference",
-    **dict.fromkeys(("make", "gmake"), "f:file C:directory j:jobs? l:load-average? o: W: I: :eval"),
+    **dict.fromkeys(("make", "gmake"), "f:file :makefile C:directory j:jobs? l:load-average? o: W: I: :eval"),
     "mkdir": "m:mode",
     "mkfifo": "m:mode",
     "shred": "n:iterations s:size",

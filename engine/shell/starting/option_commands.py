@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from engine.shell.embedded_code import INPUTS, git_scripts
-from engine.shell.options import given, operands_of, values_of
+from engine.shell.options import Given, given, operands_of, values_of
 from engine.shell.starting.started import Started, after_options
 
 
@@ -54,24 +54,26 @@ def run_by_sed(script: str) -> list[Started]:
     """What a script of sed runs."""
     found: list[Started] = []
     for each in _SED_RUNS.finditer(script[:MOST_SED]):
-        command = (each["command"] or "").strip()
+        command = (each["command"] or "").replace("\\\n", "\n")
         if each["mark"] is not None and _SED_EVALUATES.fullmatch(each["flags"]):
             mark = each["mark"]
             made = Started("script", each["new"].replace(f"\\{mark}", mark))
             found += [Started("input"), made]
-        elif command and (each["begin"] == "" or each["command"][0] in " \t"):
-            found.append(Started("script", command))
-        elif each["command"] == "":
+        elif command.strip() and (each["begin"] == "" or command[0] in " \t\n"):
+            found.append(Started("script", command.strip()))
+        elif each["command"] is not None and not command.strip():
             found.append(Started("input"))
     return found
 
 
 MOST_SED: Final = 65_536
-_SED_LINE: Final = r"(?:\d++|\$|/(?>(?:\\.|[^/\\])*)/[IM]*+)"
+_SED_MARK: Final = r"[\x01-\t\x0b-/:-@\[\]-`{-~]"
+_SED_LINE: Final = r"(?:\d++(?:~\d++)?|\$|/(?>(?:\\.|[^/\\])*)/[IM]*+)"
 _SED_RUNS: Final = re.compile(
     rf"(?P<begin>\A|[;{{}}\n])[ \t]*+(?:{_SED_LINE}(?:[ \t]*+,[ \t]*+[+~]?{_SED_LINE})?[ \t]*+!?[ \t]*+)?"
-    r"(?:s(?P<mark>[!-/:-@\[\]-`{-~])(?>(?:\\.|(?!(?P=mark)).)*)(?P=mark)"
-    r"(?P<new>(?>(?:\\.|(?!(?P=mark)).)*))(?P=mark)(?P<flags>\w*+)|e(?P<command>[^\n;}]*+(?:[;}][^\n]*+)?))",
+    rf"(?:s(?P<mark>{_SED_MARK})(?>(?:\\.|(?!(?P=mark)).)*)(?P=mark)"
+    r"(?P<new>(?>(?:\\.|(?!(?P=mark)).)*))(?P=mark)(?P<flags>\w*+)"
+    r"|e(?P<command>(?>(?:\\.|[^\\\n;}])*)(?:[;}](?>(?:\\.|[^\\\n])*))?))",
     re.DOTALL,
 )
 _SED_EVALUATES: Final = re.compile(r"[gpiImM\d]{0,8}e\w*")
@@ -163,8 +165,13 @@ def make(words: Sequence[str], stdin: str | None) -> list[Started]:
             found += recipes(value if equals else "".join(words[at + 1 : at + 2]))
         elif equals and name in ("SHELL", ".SHELLFLAGS"):
             found.append(Started("script", value))
-    reads = not INPUTS.isdisjoint(values_of(list(given("make", words)), "file"))
+    reads = not INPUTS.isdisjoint(rules_of(list(given("make", words))))
     return [*found, *(recipes(stdin) if reads and stdin else ())]
+
+
+def rules_of(items: Sequence[Given]) -> list[str]:
+    """The files of rules that `make` is given."""
+    return [each.value for each in items if each.name in ("file", "makefile")]
 
 
 def recipes(rules: str) -> list[Started]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from engine.shell.options import given, values_of
-from engine.shell.starting.option_commands import client, recipes, run_by_sed
+from engine.shell.starting.option_commands import client, recipes, rules_of, run_by_sed
 from engine.shell.starting.started import Started
 
 _MAKE: Final = frozenset({"make", "gmake"})
@@ -31,7 +31,7 @@ def named(name: str, words: Sequence[str]) -> list[str]:
     if name in _MAKE:
         items = list(given("make", words))
         folder = "".join(f"{each.rstrip('/')}/" for each in values_of(items, "directory")[-1:])
-        return [f"{folder}{file}" for file in values_of(items, "file") or _RULES]
+        return [f"{folder}{file}" for file in rules_of(items) or _RULES]
     return []
 
 
