@@ -68,7 +68,7 @@ def run_by_sed(script: str) -> list[Started]:
 
 MOST_SED: Final = 65_536
 _SED_MARK: Final = r"[\x01-\t\x0b-/:-@\[\]-`{-~]"
-_SED_LINE: Final = r"(?:\d++(?:~\d++)?|\$|/(?>(?:\\.|[^/\\])*)/[IM]*+)"
+_SED_LINE: Final = r"(?:\d++(?:~\d++)?|\$(?!e\w)|/(?>(?:\\.|[^/\\])*)/[IM]*+)"
 _SED_RUNS: Final = re.compile(
     rf"(?P<begin>\A|[;{{}}\n])[ \t]*+(?:{_SED_LINE}(?:[ \t]*+,[ \t]*+[+~]?{_SED_LINE})?[ \t]*+!?[ \t]*+)?"
     rf"(?:s(?P<mark>{_SED_MARK})(?>(?:\\.|(?!(?P=mark)).)*)(?P=mark)"

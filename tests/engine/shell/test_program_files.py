@@ -41,6 +41,7 @@ RUN = [
 NOT_RUN = [
     "sed 's/a;e zap a/b/' x",
     "sed -n '/else;e/p' x",
+    'sed "$ezap" x',
     "vim -c 'w! zap a' x",
 ]
 
