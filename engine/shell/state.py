@@ -71,8 +71,6 @@ class State(EntryList, Variables):
         self.running: set[str] = set()
         self.decoded: dict[str, str] = {}
         self.copies: dict[str, str] = {}
-        self.taken: set[tuple[str, ...]] = set()
-        """What was read of files that programs take their own commands from."""
         self.whereabouts = Whereabouts()
         self.there: dict[str, tuple[str, dict[str, None]]] = {}
         """Commands as they stand there, how each is shown, and the folders after `cd` in which it may run."""
@@ -144,15 +142,9 @@ class State(EntryList, Variables):
 
     def from_files(self, name: str, words: Sequence[str]) -> list[Started]:
         """What a program runs of the files that it takes that from."""
-        found: list[Started] = []
-        for text in filter(None, map(self.stored, named(name, words))):
-            self.step(1 + len(text) // 64)
-            if (read := (name, text, *words)) in self.taken:
-                continue  # as where rules start `make` again
-            self.taken.add(read)
-            self.step(len(text) // 16)
-            found += run_by_text(name, text)
-        return found
+        texts = list(filter(None, map(self.stored, named(name, words))))
+        self.step(sum(1 + len(text) // 16 for text in texts))
+        return [each for text in texts for each in run_by_text(name, text)]
 
     def is_lost(self, program: str) -> bool:
         """Whether a program stands in a variable that the text assigns and that is not followed."""

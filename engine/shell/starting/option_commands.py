@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from engine.shell.embedded_code import INPUTS, git_scripts
-from engine.shell.options import Given, given, operands_of, values_of
+from engine.shell.options import given, operands_of, values_of
 from engine.shell.starting.started import Started, after_options
 
 
@@ -162,19 +162,15 @@ def make(words: Sequence[str], stdin: str | None) -> list[Started]:
     for at, word in enumerate(words):
         name, equals, value = word.partition("=")
         if name == "--eval":
-            found += recipes(value if equals else "".join(words[at + 1 : at + 2]))
+            found += _recipes(value if equals else "".join(words[at + 1 : at + 2]))
         elif equals and name in ("SHELL", ".SHELLFLAGS"):
             found.append(Started("script", value))
-    reads = not INPUTS.isdisjoint(rules_of(list(given("make", words))))
-    return [*found, *(recipes(stdin) if reads and stdin else ())]
+    said = (each.value for each in given("make", words) if each.name in ("file", "makefile"))
+    reads = not INPUTS.isdisjoint(said)
+    return [*found, *(_recipes(stdin) if reads and stdin else ())]
 
 
-def rules_of(items: Sequence[Given]) -> list[str]:
-    """The files of rules that `make` is given."""
-    return [each.value for each in items if each.name in ("file", "makefile")]
-
-
-def recipes(rules: str) -> list[Started]:
+def _recipes(rules: str) -> list[Started]:
     """The commands of rules, whichever are asked for: behind a tab, or behind the first `;` of a line."""
     found: list[Started] = []
     for line in rules.splitlines()[:MOST_RULES]:

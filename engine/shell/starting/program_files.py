@@ -1,4 +1,5 @@
-"""Files that programs take what they run from, besides shells: rules of `make`, scripts of `sed`. Pure."""
+"""Files that programs take what they run from, besides shells: scripts of `sed`, SQL of clients. Pure. Not the
+rules of `make`: which of them it goes by depends on what is asked for."""
 
 from __future__ import annotations
 
@@ -7,10 +8,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from engine.shell.options import given, values_of
-from engine.shell.starting.option_commands import client, recipes, rules_of, run_by_sed
+from engine.shell.starting.option_commands import client, run_by_sed
 from engine.shell.starting.started import Started
 
-_MAKE: Final = frozenset({"make", "gmake"})
 _CLIENTS: Final = frozenset({"psql", "sqlite3", "mysql", "mariadb"})
 CLIENTS: Final = tuple(f"{name} " for name in sorted(_CLIENTS))
 """How commands begin that read files of SQL."""
@@ -19,7 +19,6 @@ _INCLUDED: Final = re.compile(
     re.IGNORECASE,
 )
 MOST_INCLUDED: Final = 16
-_RULES: Final = ("GNUmakefile", "makefile", "Makefile")
 
 
 def named(name: str, words: Sequence[str]) -> list[str]:
@@ -28,10 +27,6 @@ def named(name: str, words: Sequence[str]) -> list[str]:
         return values_of(list(given("sed", words)), "file")
     if name in _CLIENTS:
         return [*values_of(list(given(name, words)), "file"), *included(words)]
-    if name in _MAKE:
-        items = list(given("make", words))
-        folder = "".join(f"{each.rstrip('/')}/" for each in values_of(items, "directory")[-1:])
-        return [f"{folder}{file}" for file in rules_of(items) or _RULES]
     return []
 
 
@@ -42,8 +37,4 @@ def included(texts: Iterable[str]) -> list[str]:
 
 def run_by_text(name: str, text: str) -> list[Started]:
     """What the text of such a file runs."""
-    if name == "sed":
-        return run_by_sed(text)
-    if name in _MAKE:
-        return recipes(text)
-    return client((), text)
+    return run_by_sed(text) if name == "sed" else client((), text)
