@@ -1,5 +1,7 @@
-"""Files that programs take what they run from, besides shells: scripts of `sed`, SQL of clients. Pure. Not the
-rules of `make`: which of them it goes by depends on what is asked for."""
+"""Files that programs take what they run from, besides shells: scripts of `sed`, SQL of clients. Pure.
+
+Not the rules of `make`: which of them it goes by depends on what is asked for.
+"""
 
 from __future__ import annotations
 
