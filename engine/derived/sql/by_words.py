@@ -29,7 +29,7 @@ _STATEMENT: Final = re.compile(
     re.IGNORECASE,
 )
 _GONE: Final = re.compile(
-    rf"(?:\s*+,\s*+{_NAMES})*+\s*+(?:\Z|\)|(?:cascade|restrict|purge|force|sync|nowait|wait|restart|continue"
+    rf"\A(?>(?:\s*+,\s*+{_NAMES})*)\s*+(?:\Z|\)|(?:cascade|restrict|purge|force|sync|nowait|wait|restart|continue"
     r"|on\s+cluster|no\s+delay|(?:drop|reuse)\s+(?:all\s+)?storage|settings|including)\b|(?:with|partition)\s*\()",
     re.IGNORECASE,
 )
