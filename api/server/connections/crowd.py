@@ -176,7 +176,7 @@ class Crowd:
     looked at for all who come in a while, which is some times as long as the look took."""
 
     def __init__(self, most: int) -> None:
-        self._most = most
+        self.most = most
         self._placed: set[Connection] = set()
         self._new: dict[Connection, None] = {}
         """Those beyond the bound of which nobody knows yet whose they are, the oldest first."""
@@ -188,7 +188,7 @@ class Crowd:
         """Whether a new connection may stay; else it is closed. One beyond the bound stays until its first
         request says whose it is, and if these are too many, one goes: of many that come at once all are
         heard."""
-        new.beyond = len(self._placed) + len(self._new) + len(self._ending) >= self._most
+        new.beyond = len(self._placed) + len(self._new) + len(self._ending) >= self.most
         if not new.beyond:
             self._placed.add(new)
             return True
@@ -212,11 +212,11 @@ class Crowd:
         that come and go end no more."""
         self.lost(new)
         view, placed = self._view(), len(self._placed)
-        if placed >= self._most or any(each.holder == holder for each in self._ending):
+        if placed >= self.most or any(each.holder == holder for each in self._ending):
             if (idle := view.next_idle()) is not None:
                 self._close(idle)
             # Whoever waited may ask again on the same connection: for some time there is one more.
-            elif placed >= self._most + ENDING or not end_a_wait():
+            elif placed >= self.most + ENDING or not end_a_wait():
                 if (found := view.next_at_work(holder)) is None:
                     return False
                 found.end_behind_answer()

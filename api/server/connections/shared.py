@@ -31,4 +31,5 @@ class Shared:
         """`most`: connections that there may be."""
         if (shared := cls._of_server.get(state)) is None:
             shared = cls._of_server[state] = cls(loop, most)
+        shared.crowd.most = most  # the files that a process may have open may change
         return shared
