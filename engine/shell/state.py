@@ -18,7 +18,7 @@ from engine.shell.entries import EntryList
 from engine.shell.expansion import TooMuch, fields, plain, render, unmark
 from engine.shell.files.downloads import DOWNLOADERS, downloaded
 from engine.shell.files.whereabouts import ABSOLUTE, Whereabouts, joined
-from engine.shell.starting.program_files import CLIENTS, included, named, run_by_text
+from engine.shell.starting.program_files import BEGIN_OF_CLIENTS, included, named, run_by_text
 from engine.shell.starting.started import Started
 from engine.shell.variables.builtins import assigned
 from engine.shell.variables.choices import CHANGED, first, is_anything, together
@@ -87,7 +87,7 @@ class State(EntryList, Variables):
     def reads(self, shown: str, words: Sequence[str], tail: str, stdin: str | None) -> None:
         """Note what a command gets to read, and from where."""
         files = [word.removeprefix("--file=").removeprefix("if=") for word in words]
-        if self.files and shown.startswith(CLIENTS):
+        if self.files and shown.startswith(BEGIN_OF_CLIENTS):
             files += included((*words, stdin or ""))
         keys = list(map(self.key, files)) if self.sources else []
         for text in (stdin, *map(self.files.get, keys)):

@@ -22,10 +22,11 @@ def edited(command: Command) -> Uses:
     """`vim -c 'w f' g`, `ed g <<< 'w f'`."""
     items = list(given(command.program, command.words))
     yield from marked(items)
-    files = [word for word in operands_of(items) if word[0] != "+"]
+    operands = operands_of(items)
+    files = [word for word in operands if word[0] != "+"]
     yield from each_of("reads", files)
     said = [each.value for each in items if each.name in ("command", "cmd")]
-    said += [word[1:] for word in operands_of(items) if word[0] == "+"]
+    said += [word[1:] for word in operands if word[0] == "+"]
     for text in (*said, *command.inputs):
         for line in re.split(r"[|\n]", text, maxsplit=MOST_LINES):
             if found := _WRITES.fullmatch(line):

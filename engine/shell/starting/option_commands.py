@@ -79,6 +79,10 @@ _SED_RUNS: Final = re.compile(
 _SED_EVALUATES: Final = re.compile(r"[gpiImM\d]{0,8}e\w*")
 
 
+CLIENTS: Final = ("mariadb", "mysql", "psql", "sqlite3")
+"""Of databases, that run commands and read files by words of their own."""
+
+
 def client(words: Sequence[str], stdin: str | None) -> list[Started]:
     """A client of a database is told `.shell rm x` or `\\! rm x`, or to give its output to a command."""
     texts = (*words, stdin or "")

@@ -10,11 +10,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from engine.shell.options import given, values_of
-from engine.shell.starting.option_commands import client, run_by_sed
+from engine.shell.starting.option_commands import CLIENTS, client, run_by_sed
 from engine.shell.starting.started import Started
 
-_CLIENTS: Final = frozenset({"psql", "sqlite3", "mysql", "mariadb"})
-CLIENTS: Final = tuple(f"{name} " for name in sorted(_CLIENTS))
+BEGIN_OF_CLIENTS: Final = tuple(f"{name} " for name in CLIENTS)
 """How commands begin that read files of SQL."""
 _INCLUDED: Final = re.compile(
     r"(?:^|(?<=[\s;]))(?:\\(?:ir?|include(?:_relative)?|\.)|source|\.read)[ \t]++'?([^\s;'\"|]++)",
@@ -27,7 +26,7 @@ def named(name: str, words: Sequence[str]) -> list[str]:
     """The files that a program takes what it runs from."""
     if name == "sed":
         return values_of(list(given("sed", words)), "file")
-    if name in _CLIENTS:
+    if name in CLIENTS:
         return [*values_of(list(given(name, words)), "file"), *included(words)]
     return []
 

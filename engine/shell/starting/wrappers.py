@@ -376,7 +376,7 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "git": options.git,
     "tar": options.tar,
     "sed": options.sed,
-    **dict.fromkeys(("sqlite3", "psql", "mysql", "mariadb"), options.client),
+    **dict.fromkeys(options.CLIENTS, options.client),
     "redis-cli": options.redis,
     **dict.fromkeys(dialects.BEFORE_COMMANDS, _wrapper()),
     "repeat": _wrapper(own=1),
