@@ -170,6 +170,32 @@ def ask(arguments: argparse.Namespace, path: str, body: dict[str, Any]) -> dict[
     return found
 
 
+def client_of(
+    url: str, connect: float, seconds: float, headers: Mapping[str, str] | None = None
+) -> httpx.Client:
+    """One that takes the certificates of this machine, or of SSL_CERT_FILE, so that a company's own authority
+    counts as it does for hooks, and no proxy of the environment. Raises httpx.InvalidURL and UnicodeError."""
+    import ssl
+
+    import httpx
+
+    verify = ssl.create_default_context() if url.startswith("https") else False
+    timeout = httpx.Timeout(seconds, connect=connect)
+    return httpx.Client(base_url=url, headers=headers, timeout=timeout, verify=verify, trust_env=False)
+
+
+def why_no_answer(error: Exception) -> str:
+    """What is the matter with a service of which httpx raised this, and what to do."""
+    if "[SSL: CERTIFICATE_VERIFY_FAILED]" in str(error):
+        return (
+            f"has a certificate that is not accepted: {error}; renew it, name the authority that vouches for "
+            "it in SSL_CERT_FILE, or give the name that it is for in the address"
+        )
+    if "[SSL" in str(error):
+        return f"makes no TLS connection: {error}; is it an address of `http://`?"
+    return f"does not answer: {error}; is it running (`governance serve`), and is this its address?"
+
+
 def path_of(*parts: str) -> str:
     """`/v1/...` of these; ids are whatever somebody wrote."""
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
@@ -249,23 +275,11 @@ class RunningService:
             raise self._away(error) from None
 
     def _client(self) -> httpx.Client:
-        import ssl
-
-        import httpx
-
         headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
-        # The certificates of this machine, or of SSL_CERT_FILE, so that a company's own authority counts.
-        verify = ssl.create_default_context() if self.url.startswith("https") else False
-        timeout = httpx.Timeout(SECONDS, connect=CONNECT_SECONDS)
-        return httpx.Client(
-            base_url=self.url, headers=headers, timeout=timeout, verify=verify, trust_env=False
-        )
+        return client_of(self.url, CONNECT_SECONDS, SECONDS, headers)
 
     def _away(self, error: Exception) -> CommandError:
-        return CommandError(
-            f"the service at {self.url} does not answer: {error}; is it running, and is this its address?",
-            AWAY,
-        )
+        return CommandError(f"the service at {self.url} {why_no_answer(error)}", AWAY)
 
     def _read(self, answer: httpx.Response) -> Any:
         try:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
+from api.cli.api_client import client_of, why_no_answer
 from api.cli.terminal import FAILED, Subparsers, filled
 from api.hosts.report import Host
 from api.hosts.setup import DEFAULT_URL, SetupError, key_of
@@ -27,6 +28,8 @@ from api.hosts.wording import PROBED
 
 MOST_SKEW: Final = 30.0
 """Seconds between the clocks: signatures and records are off by as much."""
+SECONDS: Final = 10.0
+"""Of each request to the service."""
 PROBE_SECONDS: Final = 60.0
 BEHIND_PROXY: Final = (502, 503, 504)
 """What a proxy says of a service that it does not reach; 503 says the service, too, in its own words."""
@@ -101,7 +104,7 @@ def _service(url: str, key: str) -> Iterator[Diagnosis]:
     import httpx
 
     try:
-        with httpx.Client(base_url=url, timeout=10, trust_env=False) as client:
+        with client_of(url, SECONDS, SECONDS) as client:
             began = time.time()
             health = client.get("/health")
             yield from _health(url, health)
@@ -110,7 +113,7 @@ def _service(url: str, key: str) -> Iterator[Diagnosis]:
     except (httpx.InvalidURL, UnicodeError) as error:
         yield Diagnosis(BAD, "service", f"{url} is no address ({error}); give the right --url")
     except httpx.HTTPError as error:
-        yield Diagnosis(BAD, "service", f"{url} does not answer ({error}); start it with `governance serve`")
+        yield Diagnosis(BAD, "service", f"{url} {why_no_answer(error)}")
 
 
 def _health(url: str, answer: Any) -> Iterator[Diagnosis]:
@@ -272,16 +275,12 @@ def _probed_over_http(hook: InstalledHook, again: str) -> Diagnosis:
     if not key:
         text = f"{hook.file}: set GOVERNANCE_API_KEY where the host is started; without it each call fails"
         return Diagnosis(BAD, hook.host.name, text)
+    url = hook.entry["url"]
     try:
-        answer = httpx.post(
-            hook.entry["url"],
-            json=hook.host.probe,
-            headers={"X-API-Key": key},
-            timeout=PROBE_SECONDS,
-            trust_env=False,
-        )
+        with client_of(url, PROBE_SECONDS, PROBE_SECONDS, {"X-API-Key": key}) as client:
+            answer = client.post(url, json=hook.host.probe)
     except httpx.HTTPError as error:
-        return Diagnosis(BAD, hook.host.name, f"{hook.entry['url']} does not answer ({error})")
+        return Diagnosis(BAD, hook.host.name, f"{url} {why_no_answer(error)}")
     return _judged(hook, answer.content, b"", again)
 
 

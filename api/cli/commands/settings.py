@@ -148,6 +148,11 @@ def _change(arguments: argparse.Namespace, changes: dict[str, Any]) -> int:
             raise CommandError(str(error)) from None
         rows = [{"name": name, "value": _shown(values.get(name))} for name in changes]
         show(rows, {key: COLUMNS[key] for key in ("name", "value")}, arguments.format)
+        if content is None and arguments.organisation != "default":
+            say_error(
+                f"`{path}` is new; it counts for an organisation with the id `{arguments.organisation}`, and "
+                "`governance organisations list` tells which there are"
+            )
         for name in changes:
             _tell_of_gone(name, settings, replace(settings, values=values))
             _tell_of_no_value(name, settings, replace(settings, values=values))

@@ -51,6 +51,14 @@ def test_a_setting_is_set_listed_and_taken_away(shell: Shell) -> None:
     assert (shell.folder / "settings/acme.yaml").exists()
 
 
+def test_a_file_for_another_organisation_is_told_of_when_it_is_made(shell: Shell) -> None:
+    words = ("settings", "set", "currencies", "EUR", "--dir", shell.folder, "--organisation", "nope")
+    code, _, error = shell.run(*words)
+    assert code == 0
+    assert "`settings/nope.yaml` is new; it counts for an organisation with the id `nope`" in error
+    assert shell.run(*words) == (0, shell.run(*words)[1], "")
+
+
 def test_who_takes_entries_from_a_list_is_told_which(shell: Shell) -> None:
     """Somebody who means to add a folder to those that nobody deletes has taken away all that were there."""
 

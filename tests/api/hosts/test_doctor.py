@@ -14,7 +14,7 @@ from api import cli
 from api.cli.commands import doctor
 from api.hosts import codex
 from api.hosts.table import NAMES, host
-from tests.harness.receiver import Receiver
+from tests.harness.receiver import Certificate, Receiver
 from tests.harness.running_service import Served
 
 
@@ -251,3 +251,17 @@ def test_settings_that_switch_nothing_of_ours_off(
     settings.write_text(said)
     assert cli.main(["hook", "install", name]) == 0
     assert found(capsys, name)[1][name][0] == "ok"
+
+
+def test_a_certificate_counts_as_it_does_for_hooks(home: Path, capsys: Any, monkeypatch: Any) -> None:
+    certificate = Certificate("127.0.0.1")
+    with Receiver(tls=certificate) as receiver:
+        url = f"https://127.0.0.1:{receiver.port}"
+        assert "has a certificate that is not accepted" in found(capsys, "--url", url)[1]["service"][1]
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate.file))
+        assert "is not this service" in found(capsys, "--url", url)[1]["service"][1]
+
+
+def test_tls_at_a_port_that_speaks_none(home: Path, service: Served, capsys: Any) -> None:
+    text = found(capsys, "--url", f"https://127.0.0.1:{service.port}")[1]["service"][1]
+    assert "makes no TLS connection" in text and "`http://`" in text
