@@ -15,7 +15,7 @@ BOUNDS = {each.name: each.specifier for each in map(Requirement, PROJECT["depend
 
 def test_packages_that_were_never_tried_are_left_out() -> None:
     """What is older may be there already where the service is installed, and pip leaves it. PyJWT 2.10.1
-    passes over critical headers, sqlglot before 30.22 has other trees, and with uvicorn 0.35 nothing starts."""
+    passes over critical headers, sqlglot before 30.22 has other trees, and on uvicorn 0.35 nothing runs."""
     assert [name for name, bounds in BOUNDS.items() if "0.0.1" in bounds] == []
     old = {"pyjwt": "2.10.1", "sqlglot": "30.21.0", "uvicorn": "0.35.0", "httptools": "0.6.4"}
     assert [name for name, too_old in old.items() if too_old in BOUNDS[name]] == []
