@@ -242,9 +242,11 @@ TABLE: Final[Mapping[str, str]] = {
     **dict.fromkeys(("git diff", "git log", "git show"), ":output> O: S: G: n: U: L:"),
     "git format-patch": "o:output-directory> :output-directory>",
     "openssl": (
-        ":in< :inkey< :key< :CAkey< :signkey< :kfile< :CAfile :cert :certfile< :out> :keyout> :writerand> "
-        ":connect :host~ :proxy~ :pass :passin :passout :k :K :iv :S :md :name :subj :days :config :extfile<"
+        ":in< :inkey :key :CAkey :signkey :keyfile :kfile :CAfile :cert :certfile< :out> :keyout> "
+        ":writerand> :extfile< :connect :host~ :proxy~ :pass :passin :passout :k :K :iv :S :md "
+        ":name :subj :days :config"
     ),
+    "wipefs": "a:all! b:backup? f:force! J:json! n:no-act! O:output o:offset p:parsable! q:quiet! t:types",
     "curl": _CURL,
     "wget": _WGET,
     "aria2c": "o:out> d:dir> i:input-file< s:split x:max-connection-per-server :header :all-proxy~ :referer",

@@ -17,7 +17,15 @@ from engine.derived.files.archives import packed, tar, unpacked, zip_
 from engine.derived.files.editors import EDITORS, edited, recorded
 from engine.derived.files.git import git
 from engine.derived.files.listed import LISTING, listed, parted, substituted
-from engine.derived.files.operands import SCHEME, each_of, looks_like_path, marked
+from engine.derived.files.openssl import openssl
+from engine.derived.files.operands import (
+    SCHEME,
+    each_of,
+    looks_like_path,
+    marked,
+    pointed,
+    without_configuration,
+)
 from engine.derived.files.sqlite import sqlite
 from engine.fields.words import word_set
 from engine.shell.files.downloads import DOWNLOADERS, saved
@@ -29,12 +37,12 @@ from engine.shell.reader import reading
 from engine.shell.starting.wrappers import starts
 
 _DELETING: Final = word_set(
-    "rm rmdir unlink shred srm del erase rd wipe wipefs remove-item ri trash trash-put rimraf"
+    "rm rmdir unlink shred srm del erase rd wipe remove-item ri trash trash-put rimraf"
 )
 _READING: Final = word_set(
     "cat tac head tail less more nl paste xxd od strings base64 base32 hexdump hd sort uniq cut diff cmp "
-    "comm join wc column fold fmt rev bat batcat view get-content gc type sha256sum md5sum "
-    "sha1sum cksum gpg age grep egrep fgrep rg ag sed awk gawk mawk jq yq tr vi vim nano ed emacs "
+    "comm join column fold fmt rev bat batcat view get-content gc type "
+    "gpg age grep egrep fgrep rg ag sed awk gawk mawk jq yq tr vi vim nano ed emacs "
     "split csplit pr expand look zcat zless bzcat xzcat zstdcat python python3 node bun deno ruby perl "
     "php sh bash zsh"
 )
@@ -53,15 +61,12 @@ _MOVING: Final = frozenset(["mv", "move", "move-item"])
 _PACKING: Final = word_set("gzip bzip2 xz zstd lzma compress pigz gunzip bunzip2 unxz unzstd")
 _NAMING: Final = word_set(
     "ls dir ll stat file test [ [[ cd pushd du df tree realpath readlink dirname basename which find fd "
-    "locate get-childitem gci get-item gi source . ssh-add ssh-keygen"
+    "locate get-childitem gci get-item gi source . ssh-add ssh-keygen wc sha256sum md5sum sha1sum cksum"
 )
 _LISTING: Final = word_set("get-childitem gci get-item gi")
 _REMOVING: Final = frozenset(["remove-item", "ri"])
 """What PowerShell hands on is files, without xargs."""
 _CHOOSING: Final = re.compile(r"-(?:filter|include|exclude|name)", re.IGNORECASE)
-_CONFIGURING: Final = word_set("--env-file --kubeconfig --identity-file --key --cert --cacert --private-key")
-"""Options whose file sets the program up: what it says is used, not shown."""
-_SECURE: Final = frozenset(["ssh", "sftp", "mosh"])
 _TALKING: Final = word_set(
     "echo printf print write-output write-host true false : sleep export alias set unset"
 )
@@ -135,7 +140,7 @@ def _by_table(name: str, command: Command) -> Uses:
     elif name in _READING:
         yield from _read(name, command, items)
     else:
-        yield from _pointed(_without_configuration(name, command.words))
+        yield from pointed(without_configuration(name, command.words))
 
 
 def _globbed(name: str) -> str:
@@ -159,16 +164,6 @@ def _listed(name: str, command: Command, items: Sequence[Given]) -> Uses:
     yield from each_of("deletes", [f"{folder}{chosen}" for folder in folders or ["."]])
 
 
-def _without_configuration(name: str, words: Sequence[str]) -> list[str]:
-    """The words without the files that only set the program up."""
-    options = _CONFIGURING | {"-i"} if name in _SECURE else _CONFIGURING
-    return [
-        word
-        for before, word in zip(("", *words), words, strict=False)
-        if before not in options and word.partition("=")[0] not in options
-    ]
-
-
 def _read(name: str, command: Command, items: Sequence[Given]) -> Uses:
     in_place = [each for each in items if each.name == "in-place" or each == _AWK_IN_PLACE]
     # `sed '' file` has an empty script; in `sed -i '' script file` macOS takes it for the end of a name
@@ -189,17 +184,9 @@ def _read(name: str, command: Command, items: Sequence[Given]) -> Uses:
         given_by = [each.value for each in items if each.name in ("expression", "source")]
         script = "\n".join(given_by or operands[:1])
         yield from (paths_in_sed if name == "sed" else paths_in_awk)(script)
-    yield from _pointed(_without_configuration(name, command.options))
+    yield from pointed(without_configuration(name, command.options))
     for text in (*command.words, *command.inputs) if interprets else ():
         yield from paths_in_code(text)
-
-
-def _pointed(words: Sequence[str]) -> Uses:
-    """Words, and values of `--option=value`, `key=@value`, `-Fx=@value`, that look like paths."""
-    for word in words:
-        for part in {word, word.partition("=")[2], word.rpartition("@")[2] if "@" in word else ""}:
-            if part and looks_like_path(part.lstrip("@<")):
-                yield "reads", part.lstrip("@<")
 
 
 def _last(path: str) -> str:
@@ -358,15 +345,15 @@ def _fetched(command: Command) -> Uses:
     for word in operands_of(items):
         if word.lower().startswith("file:"):
             yield "reads", word.replace("file://", "", 1)
-    yield from _pointed([each.value for each in items if each.name and "@" in each.value])
+    yield from pointed([each.value for each in items if each.name and "@" in each.value])
 
 
-def _openssl(command: Command) -> Uses:
-    items = list(given("openssl", command.words))
-    yield from marked(items)
-    verb, *operands = operands_of(items) or ("",)
-    if verb in ("dgst", "base64"):
-        yield from each_of("reads", operands)
+def _wiped(command: Command) -> Uses:
+    """Without these options it shows, or says what it would do."""
+    items = list(given("wipefs", command.words))
+    told = {each.name for each in items}
+    wipes = not told.isdisjoint(("all", "offset")) and "no-act" not in told
+    yield from each_of("deletes" if wipes else "names", operands_of(items))
 
 
 def _patch(command: Command) -> Uses:
@@ -388,7 +375,8 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "xargs": _xargs,
     "patch": _patch,
     "dd": _dd,
-    "openssl": _openssl,
+    "openssl": openssl,
+    "wipefs": _wiped,
     "curl": _fetched,
     "wget": _fetched,
     "git": git,

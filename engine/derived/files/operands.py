@@ -1,6 +1,7 @@
-"""Words of a command that are files: those that look like one, and those that an option names.
+"""Words of a command that are files: those that look like one, and those that an option names, unless they
+only set the program up.
 
-Knows nothing of programs, of calls or of how paths are written.
+Knows nothing of calls or of how paths are written.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from engine.fields.words import word_set
 from engine.shell.files.file_calls import Use, Uses
 from engine.shell.options import Given
 
@@ -19,6 +21,13 @@ _RELATIVE: Final = re.compile(r"[\w.@+-]+(?:/[\w.@+*?-]*)+")
 SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _REFERRED: Final = re.compile(r"(?:[\w.\[\]-]{1,256}=)?[@<]([^;]+)")
 """What `-d @file` and `-F x=@file;type=y` refer to."""
+_CONFIGURING: Final = word_set(
+    "--env-file --kubeconfig --identity-file --cert --cacert --key --private-key --key-file -key-file "
+    "--keyfile --ssl-key --ssl-keyfile --tls-key --ca-key --load-privkey --ks --keystore -keystore "
+    "--credentials-file"
+)
+"""Options whose file sets the program up: what it says is used, not shown."""
+_SECURE: Final = frozenset(["ssh", "sftp", "mosh"])
 
 
 def looks_like_path(word: str) -> bool:
@@ -40,3 +49,21 @@ def marked(items: Sequence[Given]) -> Uses:
             yield "writes", option.value
         elif "@" in option.marks and (found := _REFERRED.match(option.value)):
             yield "reads", found[1].strip('"')
+
+
+def pointed(words: Sequence[str]) -> Uses:
+    """Words, and values of `--option=value`, `key=@value`, `-Fx=@value`, that look like paths."""
+    for word in words:
+        for part in {word, word.partition("=")[2], word.rpartition("@")[2] if "@" in word else ""}:
+            if part and looks_like_path(part.lstrip("@<")):
+                yield "reads", part.lstrip("@<")
+
+
+def without_configuration(name: str, words: Sequence[str]) -> list[str]:
+    """The words without the files that only set the program up."""
+    options = _CONFIGURING | {"-i"} if name in _SECURE else _CONFIGURING
+    return [
+        word
+        for before, word in zip(("", *words), words, strict=False)
+        if before not in options and word.partition("=")[0] not in options
+    ]
