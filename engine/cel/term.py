@@ -31,7 +31,7 @@ TOO_MANY_TOGETHER: Final = Fault(
 class Term:
     """One term of an expression's top-level `&&`, with the text it has there."""
 
-    __slots__ = ("_of_tool", "_run", "_tree", "computed", "metered", "steps", "text")
+    __slots__ = ("_run", "_tree", "computed", "metered", "of_tool", "steps", "text")
 
     def __init__(self, text: str, tree: Expr) -> None:
         self.text = text
@@ -40,12 +40,13 @@ class Term:
         self.steps = STEPS
         self._run, self.metered = compile_tree(tree)
         self._tree = tree
-        self._of_tool = tuple(member for root, member in self.computed if root == TOOL)
+        self.of_tool = tuple(each for each in self.computed if each[0] == TOOL)
+        """Those of them that the declaration of the tool tells."""
 
     def evaluate(self, document: Mapping[str, Json], purse: list[int] | None = None) -> Verdict:
         """The verdict on a tool call's document; what it takes is taken from the purse. Never raises."""
         run, hungry = self._run, self.metered
-        if self._of_tool and (tool := document.get(TOOL)).__class__ is dict:
+        if self.of_tool and (tool := document.get(TOOL)).__class__ is dict:
             run, hungry = self._for_tool(tool)
         if not hungry:
             return _verdict(run, document)
@@ -56,14 +57,15 @@ class Term:
         purse[0] -= steps - max(0, scope[METER][0])
         return TOO_MANY_TOGETHER if verdict is TOO_MANY and steps < self.steps else verdict
 
-    def asked_of(self, tool: Mapping[str, Json]) -> tuple[tuple[str, str], ...]:
-        """The members that it still reads where the tool is known: what `tool.kind == "shell" && ...` reads
-        is asked of shells alone."""
-        return _asked(self, *[(member, tool.get(member)) for member in self._of_tool])
+    def asked_of(self, tool: Mapping[str, Json], *known: str) -> tuple[tuple[str, str], ...]:
+        """The members that it still reads where the tool is known, or these members of it: what
+        `tool.kind == "shell" && ...` reads is asked of shells alone."""
+        members = [member for _, member in self.of_tool if not known or member in known]
+        return _asked(self, *[(member, tool.get(member)) for member in members])
 
     def _for_tool(self, tool: Mapping[str, Json]) -> tuple[Run, bool]:
         """What is left to be asked where the tool is known, once that tool was seen often enough."""
-        known = _seen(self, *[tool.get(member) for member in self._of_tool])
+        known = _seen(self, *[tool.get(member) for _, member in self.of_tool])
         if known.made is None:
             known.times += 1
             if known.times < WORTH:

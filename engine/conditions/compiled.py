@@ -212,6 +212,8 @@ def _in_part(facts: Facts, member: str) -> Fault:
 
 _KIND: Final = parse(f"{TOOL}.kind")
 
+_KINDS: Final = ("kind", "effect")
+"""What the declaration of a tool says of it; there are few of them, however many tools there are."""
 _FREE: Final = [0]
 """The purse of expressions that take no steps."""
 
@@ -252,15 +254,18 @@ class _OfExpression(CompiledCondition):
 
 
 def _scope_of(facts: Facts, term: Term) -> Mapping[str, Json] | Fault:
-    """The document with what a term reads of computed members; one known only in part is an ERROR."""
-    in_part = [each for each in term.computed if facts.is_partial(*each)]
-    scope = facts.scope(term.computed)
-    if in_part:
-        asked = term.asked_of(scope.get(TOOL) or {})
-        for root, member in in_part:
-            if (root, member) in asked:
-                return _in_part(facts, member)
-    return scope
+    """The document with what a term reads of computed members, as far as the kind of the tool does not decide
+    that it reads them not; one known only in part is an ERROR."""
+    asked = term.computed
+    if term.of_tool:
+        tool = facts.scope(term.of_tool)[TOOL]
+        asked = term.asked_of(tool, *_KINDS)
+        if any(facts.is_partial(*each) for each in asked):
+            asked = term.asked_of(tool)  # whose name may decide, too
+    for root, member in asked:
+        if facts.is_partial(root, member):
+            return _in_part(facts, member)
+    return facts.scope(asked)
 
 
 _interned: Final[WeakValueDictionary[Hashable, CompiledCondition]] = WeakValueDictionary()

@@ -76,13 +76,11 @@ class CompiledPolicy(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     def __post_init__(self) -> None:
         # The cheapest first, of the same effort the last: people name the tool first, which is what the
-        # index has looked at already.
-        order = self.conditions
-        if len(order) > 1:
-            ordered = list(reversed(order))
-            ordered.sort(key=_effort)
-            order = tuple(ordered)
-        force_setattr(self, "order", order)
+        # index has looked at already. Of expressions the first one narrows for the next.
+        fields = [each for each in reversed(self.conditions) if each.path is not None]
+        fields.sort(key=_effort)
+        expressions = (each for each in self.conditions if each.path is None)
+        force_setattr(self, "order", (*fields, *expressions))
 
     @classmethod
     def of(

@@ -7,7 +7,7 @@ Knows nothing of calls or of how paths are written.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from engine.fields.words import word_set
@@ -27,7 +27,11 @@ _CONFIGURING: Final = word_set(
     "--credentials-file"
 )
 """Options whose file sets the program up: what it says is used, not shown."""
-_SECURE: Final = frozenset(["ssh", "sftp", "mosh"])
+_CONFIGURING_OF: Final[Mapping[str, frozenset[str]]] = {
+    **dict.fromkeys(("ssh", "sftp", "mosh"), _CONFIGURING | {"-i"}),
+    **dict.fromkeys(("docker", "podman", "nerdctl"), _CONFIGURING | {"-e", "--env"}),
+}
+"""`-e PASSWORD_FILE=/run/secrets/x` says where it is within the container."""
 
 
 def looks_like_path(word: str) -> bool:
@@ -61,7 +65,7 @@ def pointed(words: Sequence[str]) -> Uses:
 
 def without_configuration(name: str, words: Sequence[str]) -> list[str]:
     """The words without the files that only set the program up."""
-    options = _CONFIGURING | {"-i"} if name in _SECURE else _CONFIGURING
+    options = _CONFIGURING_OF.get(name, _CONFIGURING)
     return [
         word
         for before, word in zip(("", *words), words, strict=False)

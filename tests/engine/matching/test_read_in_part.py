@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from engine.derived import derivation
 from engine.matching.ruleset import Ruleset
 from engine.model import Condition, Policy, ToolCall, ToolDeclaration, ToolSet
-from tests.corpus.score import outcome, ruleset
+from tests.corpus.score import EVERYTHING, outcome, ruleset
+from tests.harness.places import ROOT
 
 ROWS = {"values": [[f"Task {number}", "open", f"n{number}"] for number in range(900)]}
 TOOLS = [
@@ -37,6 +40,47 @@ def test_a_kind_of_tools_decides_what_is_asked(expression: str, tool: str, match
     for _ in range(20):  # a term is compiled for a tool that is seen often
         found = rules.evaluate(ToolCall.of(toolName=tool, inputPayload=ROWS))
         assert bool(found.matches) is matches
+
+
+def test_what_is_not_asked_of_a_kind_is_not_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def reading(document: Any) -> Any:
+        read.append(document["toolName"])
+        return shell_reading(document)
+
+    shell_reading = derivation.shell_reading
+    monkeypatch.setattr(derivation, "shell_reading", reading)
+    condition = Condition(expression=f'tool.kind == "shell" && {GIT} || derived.writes == ["a"]')
+    rules = Ruleset.build([Policy("p", "P", "block", (condition,))], tools=TOOLS)
+    for _ in range(20):
+        assert rules.evaluate(ToolCall.of(toolName="sheet", inputPayload={"path": "a"})).matches
+    assert read == []
+    assert rules.evaluate(ToolCall.of(toolName="bash", inputPayload={"command": "git log"})).matches
+    assert read == ["bash"]
+
+
+def test_the_first_expression_narrows_for_the_next() -> None:
+    narrow, dear = (Condition(expression=each) for each in ("toolName == 'a'", "[1, 2].exists(n, n == 3)"))
+    named = Condition("toolName", "equals", "a")
+    rules = Ruleset.build([Policy("p", "P", "block", (named, narrow, dear))])
+    assert [each.condition for each in rules.rules["p"].order] == [named, narrow, dear]
+
+
+SOURCES = sorted((ROOT / "engine").rglob("*.py"), key=lambda path: -path.stat().st_size)[:60]
+
+
+@pytest.mark.parametrize("tool", ["Write", "Edit", "mcp__github__create_or_update_file"])
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+def test_a_source_file_is_written_however_long_it_is(tool: str, path: Path) -> None:
+    """What stands in it is no command, and that a shell could not read it whole is nobody's concern."""
+    text = path.read_text(encoding="utf-8")
+    payload = {
+        "Write": {"file_path": f"/home/ann/shop/{path.name}", "content": text},
+        "Edit": {"file_path": f"/home/ann/shop/{path.name}", "old_string": text[:200], "new_string": text},
+    }.get(tool, {"owner": "ann", "repo": "shop", "path": path.name, "branch": "x", "content": text})
+    found = ruleset(EVERYTHING).evaluate(ToolCall.of(toolName=tool, inputPayload=payload)).matches
+    assert [each.reason for each in found if each.faults or each.policy.action != "warn"] == []
 
 
 def test_many_rows_for_a_sheet_are_left_alone() -> None:

@@ -70,6 +70,8 @@ COMMANDS: list[tuple[str, str, list[str]]] = [
     ("node -e \"require('fs').readFileSync('.env','utf8')\"", "reads", [".env"]),
     ("python3 -c \"open('/dev/sda','wb').write(b'0')\"", "writes", ["/dev/sda"]),
     ("docker compose --env-file .env up -d", "reads", []),
+    ("docker run -e PASSWORD_FILE=/run/secrets/db --env A_FILE=/run/secrets/a db", "reads", []),
+    ("docker run -v /etc/tls/my.key:/my.key web", "reads", ["/etc/tls/my.key:/my.key"]),
     ("ssh -i ~/.ssh/id_rsa web1 ls", "reads", []),
     ("scp -i ~/.ssh/id_rsa a.txt u@web1:", "reads", ["a.txt"]),
     ("rsync -a --exclude .env src/ dst/", "reads", ["src"]),
