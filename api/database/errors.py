@@ -21,6 +21,7 @@ AT_LIMIT: Final = 64 * 2**10
 
 PROBE_BYTES: Final = 64 * 2**10
 """As much as a quota that is used up has no room for."""
+_DISK_FULL: Final = "53100"
 _HIDING: Final = ("cannot rollback", "no such savepoint")
 """What is said of a roll-back where SQLite has rolled back by itself."""
 
@@ -133,7 +134,8 @@ def _translated(error: BaseException) -> DatabaseUnavailable:
     while cause is not None:
         # What was wrong at first may be hidden by a roll-back that found itself rolled back already.
         text = str(cause).lower()
-        if "disk is full" in text or "no space left" in text or "quota exceeded" in text:
+        full = any(each in text for each in ("disk is full", "no space left", "quota exceeded"))
+        if full or sqlstate(cause) == _DISK_FULL:  # in whatever language, and of half a page in other words
             return DatabaseFull("the database has no room left; free disk space and try again")
         if "not a database" in text or "malformed" in text:
             return DatabaseDamaged("the database cannot be reached; try again shortly")
@@ -216,6 +218,12 @@ def _closed(path: str) -> str:
 def sqlstate(error: BaseException) -> str:
     """What PostgreSQL says is wrong, in five characters; empty: it has said nothing."""
     return getattr(getattr(error, "orig", error), "sqlstate", None) or ""
+
+
+def said_of(error: BaseException, what: str) -> str:
+    """What PostgreSQL names beside its message, such as the `table_name`; empty: nothing. The message itself
+    is in the language of the server (`lc_messages`)."""
+    return getattr(getattr(getattr(error, "orig", error), "diag", None), what, None) or ""
 
 
 def _first_line(error: BaseException) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import peewee
 
-from api.database.errors import DatabaseUnavailable, operator_message, sqlstate
+from api.database.errors import DatabaseUnavailable, operator_message, said_of, sqlstate
 from api.database.models import TABLES
 
 log = logging.getLogger("governance")
@@ -32,6 +32,8 @@ _NO_SCHEMA: Final = "3F000"
 _NO_KEY: Final = "42P10"
 """No unique index for an `ON CONFLICT`."""
 _NOT_SUPPORTED: Final = "0A000"
+_PLANNED_BEFORE: Final = "RevalidateCachedQuery"
+"""Where the server finds that what a statement was planned by is of another type now."""
 _NOT_PREPARED: Final = "26000"
 
 _RAISED: Final = frozenset({"P0001", "SQLITE_CONSTRAINT_TRIGGER"})
@@ -39,7 +41,6 @@ _RAISED: Final = frozenset({"P0001", "SQLITE_CONSTRAINT_TRIGGER"})
 _RULE: Final = frozenset({"23514", "SQLITE_CONSTRAINT_CHECK"})
 """No table of ours has one."""
 _MISSING: Final = frozenset({"23502", "SQLITE_CONSTRAINT_NOTNULL"})
-_NO_PARTITION: Final = re.compile(r'no partition of relation "(\w+)"')
 _KEYS_OF_PARTITIONS: Final = {"events": "event_no", "audit": "organisation_id, chain, sequence"}
 
 _UNIQUE: Final = (
@@ -69,8 +70,8 @@ _GUARD: Final = "SELECT to_regproc('governance_guard') IS NOT NULL"
 _TABLES: Final = frozenset(each._meta.table_name for each in TABLES)
 _COLUMNS: Final = frozenset(name for each in TABLES for name in each._meta.columns)
 _NAME: Final = re.compile(r"\w+")
-_COLUMN: Final = re.compile(r'column "?(?:\w+\.)?(\w+)')
-_FILLED: Final = re.compile(r'(?:column "|failed: \w+\.)(\w+)')
+_COLUMN: Final = re.compile(r'["»«„“]\s?(\w+)\s?["»«“”]|\b\w+\.(\w+)')
+"""A name as a message shows it in whatever language (`lc_messages`): in quotes, or behind that of a table."""
 
 
 def refuse_foreign(database: peewee.PostgresqlDatabase) -> None:
@@ -233,7 +234,7 @@ def _lacking(error: BaseException) -> str | None:
             f"lacks a unique index ({line}): it was not restored as a whole, or somebody has taken that "
             "away; start the service again, which says which one it is"
         )
-    if state == _NOT_SUPPORTED and "cached plan" in line:
+    if state == _NOT_SUPPORTED and said_of(error, "source_function") == _PLANNED_BEFORE:
         return (
             f"was changed under the service ({line}): somebody gave a column another type; on a new "
             "connection, which is made now, the service goes on"
@@ -247,8 +248,8 @@ def _lacking(error: BaseException) -> str | None:
     if state == _UNDEFINED_TABLE:
         name, kind = next((each for each in _NAME.findall(line) if each in _TABLES), None), "table"
     elif state == _UNDEFINED_COLUMN:
-        found = _COLUMN.search(line)
-        name, kind = found[1] if found and found[1] in _COLUMNS else None, "column"
+        found = _column(line)
+        name, kind = found if found in _COLUMNS else None, "column"
     else:
         return None
     if name is None:
@@ -259,20 +260,26 @@ def _lacking(error: BaseException) -> str | None:
     )
 
 
+def _column(line: str) -> str:
+    """The column that a message names; some languages name its table before it."""
+    names = (quoted or behind for quoted, behind in _COLUMN.findall(line))
+    return next((each for each in names if each in _COLUMNS or each not in _TABLES), "")
+
+
 def _refusing(error: BaseException) -> str | None:
     origin = getattr(error, "orig", error)
     state = getattr(origin, "sqlstate", None) or getattr(origin, "sqlite_errorname", None)
     line = str(error).partition("\n")[0]
-    if state in _RULE and (whole := _NO_PARTITION.search(line)) and whole[1] in _KEYS_OF_PARTITIONS:
-        name, key = whole[1], _KEYS_OF_PARTITIONS[whole[1]]
+    name = said_of(error, "table_name")
+    if state in _RULE and not said_of(error, "constraint_name") and (key := _KEYS_OF_PARTITIONS.get(name)):
         return (
             f"lacks the part of `{name}` for what comes now: somebody has dropped it; make another one, with "
             f"`CREATE TABLE {name}_other PARTITION OF {name} DEFAULT; "
             f"CREATE UNIQUE INDEX ON {name}_other ({key})`, and the service goes on by itself"
         )
     if state in _MISSING:
-        found = _FILLED.search(line)
-        if found is None or found[1] in _COLUMNS:
+        found = said_of(error, "column_name") or _column(line)
+        if not found or found in _COLUMNS:
             return None
     elif state not in _RAISED | _RULE:
         return None

@@ -10,9 +10,12 @@ import tempfile
 from pathlib import Path
 
 import peewee
+import psycopg
 import pytest
+from psycopg.pq import DiagnosticField as Field
 
 from api.database.errors import DatabaseFull, translated
+from api.database.lacking import lacking
 
 
 def test_a_failed_write_is_told_with_what_sqlite_calls_it() -> None:
@@ -110,3 +113,75 @@ def test_a_quota_that_is_used_up_is_told_as_no_room(tmp_path: Path, monkeypatch:
 )
 def test_only_a_full_disk_is_told_as_one(text: str, full: bool) -> None:
     assert isinstance(translated(peewee.OperationalError(text)), DatabaseFull) == full
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        'could not extend file "base/1/2": wrote only 4096 of 8192 bytes at block 2',
+        "konnte Datei »base/1/2« nicht erweitern: Auf dem Gerät ist kein Speicherplatz mehr verfügbar",
+    ],
+)
+def test_a_full_disk_is_told_by_what_postgresql_calls_it_in_any_language(said: str) -> None:
+    """A page of which half has found room is told in other words, and `lc_messages` may be any."""
+    error = psycopg.errors.DiskFull(said)
+    assert isinstance(translated(error), DatabaseFull)
+    wrapped = peewee.OperationalError(said)
+    wrapped.orig = error
+    assert isinstance(translated(wrapped), DatabaseFull)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (psycopg.errors.UndefinedColumn("Spalte t.labels existiert nicht"), "lacks the column `labels`"),
+        (psycopg.errors.UndefinedColumn("la colonne « labels » n'existe pas"), "lacks the column `labels`"),
+        (
+            psycopg.errors.UndefinedColumn("Spalte »labels« von Relation »runs« existiert nicht"),
+            "lacks the column `labels`",
+        ),
+        (psycopg.errors.UndefinedColumn('关系 "runs" 的 "labels" 字段不存在'), "lacks the column `labels`"),
+        (psycopg.errors.UndefinedColumn('关系 "runs" 的 "labelz" 字段不存在'), None),
+        (psycopg.errors.UndefinedColumn("no existe la columna «labelz»"), None),
+        (
+            psycopg.errors.NotNullViolation(
+                "NULL-Wert in Spalte »wer« von Relation »runs« verletzt Not-Null-Constraint",
+                info={Field.TABLE_NAME: b"runs", Field.COLUMN_NAME: b"wer"},
+            ),
+            "refuses what is written",
+        ),
+        (
+            psycopg.errors.NotNullViolation(
+                "NULL-Wert in Spalte »status«", info={Field.TABLE_NAME: b"runs", Field.COLUMN_NAME: b"status"}
+            ),
+            None,
+        ),
+        (
+            psycopg.errors.CheckViolation(
+                "keine Partition von Relation »events« für die Zeile gefunden",
+                info={Field.TABLE_NAME: b"events"},
+            ),
+            "lacks the part of `events`",
+        ),
+        (
+            psycopg.errors.CheckViolation(
+                "neue Zeile für Relation »events« verletzt Check-Constraint »mine«",
+                info={Field.TABLE_NAME: b"events", Field.CONSTRAINT_NAME: b"mine"},
+            ),
+            "refuses what is written",
+        ),
+        (
+            psycopg.errors.FeatureNotSupported(
+                "gecachter Plan darf den Ergebnistyp nicht ändern",
+                info={Field.SOURCE_FUNCTION: b"RevalidateCachedQuery"},
+            ),
+            "gave a column another type",
+        ),
+        (psycopg.errors.FeatureNotSupported("nicht unterstützt"), None),
+    ],
+)
+def test_what_a_database_lacks_or_refuses_is_told_whatever_language_it_speaks(
+    error: psycopg.Error, told: str | None
+) -> None:
+    made = lacking(error, "postgresql://u@h/n")
+    assert (told in str(made)) if told else made is None
