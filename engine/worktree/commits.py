@@ -14,6 +14,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -35,6 +36,9 @@ TURN_SECONDS: Final = 0.05
 """Between two looks of who waits to commit, whether git takes commits at all."""
 REFUSED_SECONDS: Final = 300.0
 """Between two tries of what git refuses, where nothing is written."""
+
+_MADE: Final = re.compile(r"commit-(\d{20})-")
+"""When a note was made, by its name: the newest of a file is of who wrote it last."""
 
 
 class CommitQueue:
@@ -125,7 +129,9 @@ class CommitQueue:
 
     def _note(self, path: str, author: str, message: str, **more: str) -> None:
         commit = {"path": path, "author": author, "message": message, **more}
-        name = f"commit-{time.time_ns():020}-{os.getpid()}-{next(self._numbers):06}.json"
+        before = (int(made[1]) for each in self._waiting_now() if (made := _MADE.match(each)))
+        stamp = max((time.time_ns(), *(each + 1 for each in before)))  # the clock may have been set back
+        name = f"commit-{stamp:020}-{os.getpid()}-{next(self._numbers):06}.json"
         with contextlib.suppress(StorageError):  # it is only forgotten at a restart
             self._disk.note(f"{FOLDER}/{name}", json.dumps(commit).encode())
         with self._lock:

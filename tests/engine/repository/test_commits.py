@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -120,6 +121,24 @@ def test_a_change_that_git_is_told_to_overlook_waits_and_is_told_of(folder: Fold
     git.commit_file(folder.root, "policies/a.yaml", ADMIN, "policy a: version 2")
     shown = run_git(folder.root, "show", "HEAD")
     assert "+name: New" in shown
+
+
+def test_who_wrote_last_is_known_where_the_clock_was_set_back(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While git was busy: the change of the one was committed in the name of the other."""
+    folder.write("policies/a.yaml", document("a"))
+    commit_first(folder.root)
+    queue = CommitQueue(folder.root)
+    queue.note(folder.root, "policies/a.yaml", "first@acme.example", "policy a: version 2")
+    monkeypatch.setattr(time, "time_ns", lambda: 10**18)
+    folder.write("policies/a.yaml", document("a", name="New"))
+    queue.add(folder.root, "policies/a.yaml", "second@acme.example", "policy a: version 3")
+    queue.close()
+    assert run_git(folder.root, "log", "-1", "--format=%ae %s").split(maxsplit=1) == [
+        "second@acme.example",
+        "policy a: version 3\n",
+    ]
 
 
 class Died(BaseException):
