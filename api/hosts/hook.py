@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from api.hosts import journal, wording
+from api.hosts import journal, link, wording
 from api.hosts.last_word import BLOCK, LastWord
 from api.hosts.link import Away, HookAnswer, HookRefused, Nonsense, ServiceFailing, post, sign_of_it
 from api.hosts.report import CALL, Report, Unreadable, decoded, plain, shallow, shortened
@@ -70,6 +70,7 @@ class Hook:
         self.clock, self.sleep = clock, sleep
         self.time = own_seconds(setup.timeout)
         self.deadline = begun + self.time
+        self.tag = journal.tag_of(setup.key)
         self.call_id = f"call-{os.urandom(12).hex()}"
         self.at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
@@ -152,6 +153,7 @@ class Hook:
             "callId": self.call_id,
             "at": self.at,
             "decidedOffline": report.kind == CALL,
+            "key": self.tag,
             "input": raw.decode("utf-8"),
         }
         goes_ahead = HookEnd(json.dumps(host(self.name).allow(report.event)).encode())
@@ -172,17 +174,21 @@ class Hook:
         until = self.clock() + self.time * REPLAY_SHARE
         why: Away = ServiceFailing(f"what became of earlier calls waits in {folder} to be told")
         untaken: dict[str, Away] = {}
+        known: dict[str, bool] = {}  # run of another key to whether it is of this one, too
         report = self._report(raw)
-        runs = {_run(report.run_id), _run(report.parent)} - {""}
+        runs = {journal.run_name(report.run_id), journal.run_name(report.parent)} - {""}
 
         def tell(entry: dict[str, Any]) -> str | None:
-            whose = _whose(entry) if untaken else ()
+            whose = journal.whose(entry)
             is_other = len(untaken) > MOST_UNTAKEN and runs.isdisjoint(whose)
             if entry["host"] not in NAMES or is_other or not untaken.keys().isdisjoint(whose):
                 return None
+            seconds = max(1.0, until - self.clock())
+            if runs.isdisjoint(whose) and not self._is_own(entry, whose[1], known, min(seconds, ASK_SECONDS)):
+                return None
             try:
-                return self._told(entry, max(1.0, until - self.clock()))
-            except _Untaken as error:
+                return self._told(entry, seconds)
+            except journal.Untaken as error:
                 untaken[error.whose] = ServiceFailing(str(error))
                 return None
 
@@ -190,21 +196,35 @@ class Hook:
             return self.clock() < until
 
         try:
-            while not journal.replay(folder, tell, goes_on) and goes_on():
+            while not journal.replay(folder, tell, goes_on) and goes_on() and self._left(runs):
                 self.sleep(BREATH)
         except Away as away:
             why = away
         except OSError as error:
             why = ServiceFailing(f"the journal {folder} cannot be written: {error}")
         try:
-            left = map(_whose, journal.waiting(folder))
-            found = next((each for each in left if not runs.isdisjoint(each)), None)
+            found = self._left(runs)
         except PermissionError:
             return None  # what another user of the system has left there is not of this run
         return None if found is None else next(filter(None, map(untaken.get, found)), why)
 
+    def _left(self, runs: set[str]) -> tuple[str, str] | None:
+        """Agent and run of the first that waits to be told of these runs."""
+        left = map(journal.whose, journal.waiting(self.setup.journal))
+        return next((each for each in left if not runs.isdisjoint(each)), None)
+
+    def _is_own(self, entry: Mapping[str, Any], run: str, known: dict[str, bool], seconds: float) -> bool:
+        """What a hook with another key has left is told with this one where the run is of it, as after a
+        rotation. INVARIANT: nobody else is told of it, and no run is begun with another key. Raises Away."""
+        if entry.get("key", self.tag) == self.tag:
+            return True
+        if run not in known:
+            looks = run != "" and len(known) < MOST_UNTAKEN
+            known[run] = looks and link.shows_run(self.setup, run.removeprefix("run "), seconds)
+        return known[run]
+
     def _told(self, entry: dict[str, Any], seconds: float) -> str:
-        """Why the service refuses an entry, or nothing. Raises _Untaken, and Away."""
+        """Why the service refuses an entry, or nothing. Raises journal.Untaken, and Away."""
         query = {"callId": entry["callId"], "at": entry["at"]}
         query["decidedOffline"] = "true" if entry["decidedOffline"] else "false"
         whose = self.setup._replace(agent_id=entry["agentId"])
@@ -212,11 +232,11 @@ class Hook:
             name, raw = entry["host"], entry["input"].encode()
             told(name, raw, lambda body: post(whose, name, body, min(seconds, ASK_SECONDS), **query))
         except HookRefused as refused:
-            if refused.key:
-                raise _Untaken(str(refused), _whose(entry)[0]) from None
+            if refused.key or refused.is_anothers:
+                raise journal.Untaken(str(refused), journal.whose(entry)[0 if refused.key else 1]) from None
             return "" if refused.code == "event_id_conflict" else str(refused)
         except Nonsense as nonsense:
-            raise _Untaken(str(nonsense), _whose(entry)[1]) from None
+            raise journal.Untaken(str(nonsense), journal.whose(entry)[1]) from None
         except Unreadable as unreadable:
             return str(unreadable)
         return ""
@@ -233,29 +253,6 @@ class Hook:
 def own_seconds(timeout: float) -> float:
     """How long the hook may take, so that its answer comes before the host gives up."""
     return max(timeout - 15, timeout * 0.8)
-
-
-class _Untaken(Exception):
-    """An entry of the journal that is not taken, nor refused for what it says, so that it stays, and with it
-    all that are of the same agent or run (`whose`). INVARIANT: it keeps no others waiting: hosts share a
-    journal, and each may have a key for its own agent."""
-
-    def __init__(self, why: str, whose: str) -> None:
-        super().__init__(why)
-        self.whose = whose
-
-
-def _whose(entry: Mapping[str, Any]) -> tuple[str, str]:
-    """Agent and run that an entry of the journal tells of; the run is empty where nobody can say."""
-    agent, name, raw = f"agent {entry['agentId']}", entry["host"], entry["input"].encode()
-    try:
-        return agent, _run(host(name).read(decoded(raw)).run_id if name in NAMES else "")
-    except Unreadable:
-        return agent, ""
-
-
-def _run(run_id: str) -> str:
-    return run_id and f"run {run_id}"
 
 
 def _told_of(name: str, raw: bytes) -> bytes:
@@ -278,7 +275,8 @@ def told(name: str, raw: bytes, ask: Callable[[bytes], HookAnswer]) -> HookAnswe
         return ask(raw)
     except HookRefused as refused:
         said = decoded(raw)
-        if refused.key or refused.code == "event_id_conflict" or host(name).read(said).kind == CALL:
+        stays = refused.is_anothers or refused.code == "event_id_conflict"
+        if refused.key or stays or host(name).read(said).kind == CALL:
             raise
     try:
         return ask(_with_outputs(name, said, shortened))

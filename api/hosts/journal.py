@@ -4,6 +4,9 @@ INVARIANT: `append` returns after the line is on disk, or raises OSError; a line
 has recorded it, or has refused it, in which case it is kept in `refused.jsonl`. Hooks run side by side:
 whoever tells of lines holds one lock, as long as the service takes, whoever writes them another one, for a
 moment, so that who has something to keep waits for nobody that tells. Who takes lines away holds both.
+
+Hosts and projects share it, each with a key of its own, also of other organisations and services: an entry
+says by a digest whose it is (`key`).
 """
 
 from __future__ import annotations
@@ -13,9 +16,13 @@ import errno
 import fcntl
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
+
+from api.hosts.report import Unreadable, decoded
+from api.hosts.table import NAMES, host
 
 WAITING: Final = "waiting.jsonl"
 REFUSED: Final = "refused.jsonl"
@@ -29,6 +36,34 @@ _NO_ENTRY: Final = "line"
 Send = Callable[[dict[str, Any]], str | None]
 """Tells the service of one entry; returns why it is refused, or nothing; None: it stays. Raises OSError when
 the service is away."""
+
+
+class Untaken(Exception):
+    """An entry that is not taken, nor refused for what it says, so that it stays, and with it all that are of
+    the same agent or run (`whose`). INVARIANT: it keeps no others waiting: hosts share a journal, and each
+    may have a key for its own agent."""
+
+    def __init__(self, why: str, whose: str) -> None:
+        super().__init__(why)
+        self.whose = whose
+
+
+def tag_of(key: str) -> str:
+    """What entries of an API key have as `key`; nobody gets it from that."""
+    return sha256(key.encode()).hexdigest()[:16]
+
+
+def whose(entry: Mapping[str, Any]) -> tuple[str, str]:
+    """Agent and run that an entry tells of; the run is empty where nobody can say."""
+    agent, name, raw = f"agent {entry['agentId']}", entry["host"], entry["input"].encode()
+    try:
+        return agent, run_name(host(name).read(decoded(raw)).run_id if name in NAMES else "")
+    except Unreadable:
+        return agent, ""
+
+
+def run_name(run_id: str) -> str:
+    return run_id and f"run {run_id}"
 
 
 def append(folder: Path, entry: dict[str, Any]) -> None:

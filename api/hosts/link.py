@@ -30,6 +30,11 @@ class HookRefused(Exception):
         super().__init__(why)
         self.code, self.key = code, key
 
+    @property
+    def is_anothers(self) -> bool:
+        """What is told is of a run that another key has begun."""
+        return self.code == "run_conflict"
+
 
 class Nonsense(Exception):
     """What answered is not the service."""
@@ -63,6 +68,15 @@ def post(setup: Setup, host: str, body: bytes, seconds: float, **query: str) -> 
     if not code:
         raise Nonsense(f"it answers {status}, not as the service does")
     raise HookRefused(why, code, key=status in (401, 403))
+
+
+def shows_run(setup: Setup, run_id: str, seconds: float) -> bool:
+    """Whether the service knows this run as one of the key. Raises Away."""
+    path = f"/v1/runs/{quote(run_id, safe='')}?limit=1"
+    try:
+        return request(setup.url, "GET", path, None, {"X-API-Key": setup.key}, seconds)[0] == 200
+    except Nonsense:
+        return False
 
 
 def sign_of_it(setup: Setup, seconds: float) -> str:

@@ -1,0 +1,106 @@
+"""Hosts and projects of one machine share a journal, and each may have a key of its own: what one of them
+could not tell is told with its key, or with that of who has its runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.hosts import journal
+from tests.api.hosts.conftest import Agent
+from tests.api.hosts.test_untold import AWAY, READ, SEND, telling
+from tests.harness.running_service import Served
+
+Make = Callable[..., Agent]
+
+
+def waiting(made: Agent) -> list[dict[str, Any]]:
+    return journal.waiting(made.folder / "journal" / "hooks")
+
+
+def has_read(made: Agent) -> Agent:
+    """It has read something, which its hook could not tell."""
+    assert made.call(READ).goes_ahead
+    made.url = AWAY
+    assert made.tell("result", READ).code == 0
+    made.url = ""
+    return made
+
+
+@pytest.fixture
+def reading(service: Served, agent: Make) -> Agent:
+    return has_read(agent("claude-code", key=service.key()["key"]))
+
+
+def runs(service: Served, made: Agent, key: str) -> int:
+    """How the run of an agent is answered to a key."""
+    headers = {"X-API-Key": key}
+    return service.http.get(f"/v1/runs/{made.session}", headers=headers).status_code
+
+
+@pytest.mark.parametrize("host", ["claude-code", "codex"])
+def test_a_hook_with_another_key_leaves_it(service: Served, reading: Agent, host: str) -> None:
+    other = Agent(service, host, reading.folder, key=service.key()["key"])
+    assert other.call().goes_ahead
+    assert len(waiting(other)) == 1
+    assert "No sending" in reading.call(SEND).text
+    assert waiting(reading) == []
+
+
+def test_nor_does_another_organisation_learn_of_it(service: Served, reading: Agent) -> None:
+    service.organisation("rival")
+    rival = service.key("rival")["key"]
+    assert Agent(service, "claude-code", reading.folder, key=rival).call().goes_ahead
+    assert runs(service, reading, rival) == 404
+    assert "No sending" in reading.call(SEND).text
+
+
+def test_a_run_that_is_not_known_yet_is_not_begun_with_another_key(service: Served, agent: Make) -> None:
+    made = agent("claude-code", key=service.key()["key"], url=AWAY)
+    assert made.tell("prompt").code == 0
+    other = Agent(service, "claude-code", made.folder, key=service.key()["key"])
+    assert other.call().goes_ahead
+    assert runs(service, made, other.key) == 404
+    made.url = ""
+    assert made.call().goes_ahead
+
+
+def test_what_an_older_hook_has_left_stays_where_the_run_is_of_another_key(
+    service: Served, reading: Agent
+) -> None:
+    """It does not say whose it is."""
+    file = reading.folder / "journal" / "hooks" / journal.WAITING
+    entry = json.loads(file.read_text(encoding="utf-8"))
+    del entry["key"]
+    file.write_text(json.dumps(entry) + "\n", encoding="utf-8")
+    other = Agent(service, "claude-code", reading.folder, key=service.key()["key"])
+    assert other.call().goes_ahead
+    assert len(waiting(other)) == 1
+    assert "No sending" in reading.call(SEND).text
+
+
+@pytest.mark.parametrize("same_run", [True, False])
+def test_after_a_rotation_the_new_key_tells_it(service: Served, agent: Make, same_run: bool) -> None:
+    key = service.key()
+    made = has_read(agent("claude-code", key=key["key"]))
+    rotated = service.answered("admin", "POST", f"/v1/api-keys/{key['keyId']}/rotate")["key"]
+    made.key = rotated
+    other = made if same_run else Agent(service, "claude-code", made.folder, key=rotated)
+    assert other.call().goes_ahead
+    assert waiting(other) == []
+    assert "No sending" in made.call(SEND).text
+
+
+def test_it_waits_for_none_that_tells_of_others(service: Served, reading: Agent) -> None:
+    """Whose service may be slow to answer."""
+
+    def slept(seconds: float) -> None:
+        raise AssertionError(f"it waits for {seconds} s")
+
+    other = Agent(service, "claude-code", reading.folder)
+    with telling(Path(reading.folder / "journal" / "hooks")):
+        assert other.call(sleep=slept).goes_ahead
