@@ -70,7 +70,7 @@ class Hook:
         self.clock, self.sleep = clock, sleep
         self.time = own_seconds(setup.timeout)
         self.deadline = begun + self.time
-        self.tag = journal.tag_of(setup.key)
+        self.tag, self.looks = journal.tag_of(setup.key), False
         self.call_id = f"call-{os.urandom(12).hex()}"
         self.at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
@@ -219,7 +219,8 @@ class Hook:
         if entry.get("key", self.tag) == self.tag:
             return True
         if run not in known:
-            looks = run != "" and len(known) < MOST_UNTAKEN
+            self.looks = self.looks if known else journal.may_look(self.setup.journal)
+            looks = self.looks and run != "" and len(known) < MOST_UNTAKEN
             known[run] = looks and link.shows_run(self.setup, run.removeprefix("run "), seconds)
         return known[run]
 

@@ -16,6 +16,7 @@ import errno
 import fcntl
 import json
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -32,6 +33,9 @@ LEAST_ROOM: Final = 4 << 20
 """Bytes on the disk: more than an output that the service takes."""
 _TEXTS: Final = ("host", "agentId", "callId", "at", "input")
 _NO_ENTRY: Final = "line"
+_LOOKED: Final = "looked"
+LOOK_SECONDS: Final = 600.0
+"""After which it is looked again whether runs that hooks with another key have told of are of this one."""
 
 Send = Callable[[dict[str, Any]], str | None]
 """Tells the service of one entry; returns why it is refused, or nothing; None: it stays. Raises OSError when
@@ -64,6 +68,17 @@ def whose(entry: Mapping[str, Any]) -> tuple[str, str]:
 
 def run_name(run_id: str) -> str:
     return run_id and f"run {run_id}"
+
+
+def may_look(folder: Path) -> bool:
+    """Whether it is time to look for runs of others; then it is not for a while, whichever hook asks."""
+    mark = folder / _LOOKED
+    with contextlib.suppress(OSError):
+        if 0 <= time.time() - mark.stat().st_mtime < LOOK_SECONDS:
+            return False
+    with contextlib.suppress(OSError):
+        mark.touch()
+    return True
 
 
 def append(folder: Path, entry: dict[str, Any]) -> None:

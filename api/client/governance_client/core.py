@@ -15,13 +15,14 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
+from urllib.parse import quote
 
 from governance_client.deciding import AWAY_SECONDS, Deciding
 from governance_client.drivers import ClientDriver
 from governance_client.events import ClientEvent
-from governance_client.exchange import Flow, NoAnswer, backoff
+from governance_client.exchange import ClientRequest, Flow, NoAnswer, Unreachable, backoff, once
 from governance_client.journal import OfflineJournal
 from governance_client.report_queue import ReportQueue, Settled
 from governance_client.settings import ClientSettings
@@ -91,19 +92,21 @@ class ClientCore:
         except NoAnswer as error:
             log.warning("reports are not sent yet: %s", error)
 
-    def journal(self, agent_id: str) -> OfflineJournal:
-        """The journal of an agent; what others have left in it is reported from now on."""
+    def journal(self, agent_id: str, runs: Collection[str] = ()) -> OfflineJournal:
+        """The journal of an agent; what others have left in it is reported from now on, with another key what
+        is of these runs, which go on."""
         with self._lock:
             found = self._journals.get(agent_id)
-            if found is not None:
+            if found is not None and not runs:
                 return found
-            found = self._journals[agent_id] = OfflineJournal(self.settings, agent_id)
-        self._adopt(found)
+            if found is None:
+                found = self._journals[agent_id] = OfflineJournal(self.settings, agent_id)
+        self._adopt(found, runs.__contains__)
         return found
 
-    def _adopt(self, journal: OfflineJournal) -> None:
+    def _adopt(self, journal: OfflineJournal, has_run: Callable[[str], bool]) -> None:
         try:
-            for event, settled in journal.adopt():
+            for event, settled in journal.adopt(has_run):
                 self.queue.add(event, settled)
         except OSError as error:
             log.error("the journal cannot be read: %s", error)
@@ -123,7 +126,15 @@ class ClientCore:
         with self._lock:
             journals = list(self._journals.values())
         for journal in journals:
-            self._adopt(journal)
+            self._adopt(journal, self._is_shown)
+
+    def _is_shown(self, run_id: str) -> bool:
+        """Whether the service knows a run as one of this key."""
+        request = ClientRequest("GET", f"/v1/runs/{quote(run_id, safe='')}?limit=1")
+        try:
+            return self.driver.run(once(request)).status == 200
+        except Unreachable:
+            return False
 
     def close(self) -> None:
         """Send what is queued, as far as somebody takes it, and let go of connections and files. Where this

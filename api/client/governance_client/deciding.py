@@ -35,7 +35,14 @@ from governance_client.exchange import (
     backoff,
     seconds_of,
 )
-from governance_client.report_queue import UNREADABLE, BatchResult, Flight, ReportQueue, result_of
+from governance_client.report_queue import (
+    FOR_THE_KEY,
+    UNREADABLE,
+    BatchResult,
+    Flight,
+    ReportQueue,
+    result_of,
+)
 from governance_client.run_memory import AskedCall
 from governance_client.settings import ClientSettings
 
@@ -162,7 +169,13 @@ class Deciding:
         if results is None and response.status in UNREADABLE and len(events) == 1:
             results = [BatchResult(response.status, _content(response))]
         if results is not None:
-            return self._queue.settle(flight, results)
+            if self._queue.settle(flight, results):
+                return True
+            refused = next((each for each in results if each.status in FOR_THE_KEY), None)
+            if refused is None:
+                return False
+            why = f"reports of the run cannot be sent: {refused.problem()}"
+            raise NoAnswer(why, away=False, status=refused.status)
         self._queue.put_back(flight, smaller=response.status in UNREADABLE)
         if response.status in UNREADABLE:
             return True

@@ -7,6 +7,9 @@ the file, so that it is recorded once however often it is sent; a file goes when
 
 INVARIANT: `append` returns after the event is on disk, or raises OSError. A line without an end was never
 answered for, so no call was let through by it. What the service refuses to record is kept in `refused.jsonl`.
+
+Programs share the folder, each with a key of its own, also of other organisations: a file is adopted by who
+has its key, or has a run that stands in it, as after a rotation. What is refused for the key alone stays.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -26,12 +29,15 @@ from typing import Any, Final
 
 from governance_client.events import ClientEvent, new_id
 from governance_client.payloads import plainly
-from governance_client.report_queue import Settled
+from governance_client.report_queue import FOR_THE_KEY, Settled
 from governance_client.settings import ClientSettings
 
 log = logging.getLogger("governance_client")
 
 REFUSED: Final = "refused.jsonl"
+_NO_RUN: Final = frozenset[str]().__contains__
+MOST_LOOKED_FOR: Final = 20
+"""Runs of a file of another key."""
 _PLAIN: Final = ("run.started", "tool.completed", "tool.failed")
 """What is told plainly where the service cannot read it; a call is not, as that would be another one."""
 _READ: Final = os.O_RDWR | getattr(os, "O_BINARY", 0)
@@ -49,26 +55,31 @@ class _JournalFile:
     sealed: bool = False
     """Nothing more is written to it, so it goes with its last event."""
     closed: bool = False
+    left: bool = False
+    """Something of it is for another key, so that it stays."""
 
     def settled(self, event: ClientEvent, status: int, why: str) -> None:
         """An event was answered for good. Raises OSError where a refusal cannot be kept: it waits on."""
         with self.lock:
             if self.closed:
                 return  # whoever adopts it will be answered the same
-            if status != 200:
+            if status in FOR_THE_KEY:
+                self.left = True
+            elif status != 200:
                 _keep_refused(self.path.parent / REFUSED, event, why)
             self.waiting -= 1
             try:
-                if self.waiting == 0 and not self.sealed:
+                if self.waiting == 0 and not self.sealed and not self.left:
                     os.ftruncate(self.descriptor, 0)
                 self.remove_if_done()
             except OSError as error:  # whoever adopts the file will be answered the same
                 log.error("the journal %s cannot be cleared: %s", self.path, error)
 
     def remove_if_done(self) -> None:
-        """A sealed file of which all is recorded."""
+        """A sealed file of which all is recorded; of one that stays, nobody else is kept any more."""
         if self.waiting == 0 and self.sealed:
-            self.path.unlink(missing_ok=True)
+            if not self.left:
+                self.path.unlink(missing_ok=True)
             self.close()
 
     def close(self) -> None:
@@ -84,16 +95,18 @@ class OfflineJournal:
         self._folder = settings.journal
         whose = hashlib.sha256(f"{settings.url}\n{agent_id}".encode()).hexdigest()[:16]
         self._prefix = f"{whose}-"
+        self._own = f"{whose}-k{hashlib.sha256(settings.api_key.encode()).hexdigest()[:16]}-"
+        self._adopted: set[Path] = set()
         self._lock = threading.Lock()
-        self._own: _JournalFile | None = None
+        self._writing: _JournalFile | None = None
         self._open: list[_JournalFile] = []
 
     def append(self, events: Sequence[ClientEvent]) -> list[Settled]:
         """Put events on disk, in order; for each of them, whom to tell what became of it. Raises OSError."""
         with self._lock:
-            if self._own is None:
-                self._own = self._new()
-            file = self._own
+            if self._writing is None:
+                self._writing = self._new()
+            file = self._writing
         with file.lock:
             if file.closed:  # its descriptor may be another file's by now
                 raise OSError(f"the journal {file.path} was closed meanwhile")
@@ -106,24 +119,32 @@ class OfflineJournal:
             file.waiting += len(events)
         return [_telling(file, event) for event in events]
 
-    def adopt(self) -> Iterator[tuple[ClientEvent, Settled]]:
-        """The events that processes which are gone have left behind, in order."""
+    def adopt(self, has_run: Callable[[str], bool] = _NO_RUN) -> Iterator[tuple[ClientEvent, Settled]]:
+        """The events that processes which are gone have left behind, in order; with another key those where
+        `has_run` says so of a run."""
         if not self._folder.is_dir():
             return
         for path in sorted(self._folder.glob(f"{self._prefix}*.jsonl")):
             try:
+                if path in self._adopted or (self._is_anothers(path) and not any(map(has_run, _runs(path)))):
+                    continue
                 file = _locked(path, _READ)
             except OSError as error:
                 log.error("the journal %s cannot be read: %s", path, error)
                 continue
             if file is not None:
+                self._adopted.add(path)
                 self._remember(file)
                 yield from _left(file)
+
+    def _is_anothers(self, path: Path) -> bool:
+        """Whether another key has left it; names of before do not say so."""
+        return path.name.startswith(f"{self._prefix}k") and not path.name.startswith(self._own)
 
     def close(self) -> None:
         """Leave what is not recorded to the next process."""
         with self._lock:
-            self._own = None
+            self._writing = None
         for file in self._open:
             with file.lock:
                 file.sealed = True
@@ -133,7 +154,8 @@ class OfflineJournal:
 
     def after_fork(self) -> None:
         """In the child: the files are the parent's, which must not stay locked when that one dies."""
-        self._lock, self._own = threading.Lock(), None
+        self._lock, self._writing = threading.Lock(), None
+        self._adopted = set()
         for file in self._open:
             file.lock = threading.Lock()
             file.close()
@@ -145,14 +167,14 @@ class OfflineJournal:
         file.sealed = True
         file.remove_if_done()
         with self._lock:
-            self._own = None
+            self._writing = None
 
     def _remember(self, file: _JournalFile) -> None:
         self._open = [*(each for each in self._open if not each.closed), file]
 
     def _new(self) -> _JournalFile:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = self._folder / f"{self._prefix}{os.getpid()}-{new_id()}.jsonl"
+        path = self._folder / f"{self._own}{os.getpid()}-{new_id()}.jsonl"
         file = _locked(path, _APPEND | os.O_EXCL)
         if file is None:
             raise OSError(f"the new journal {path} is locked by somebody else")
@@ -178,6 +200,15 @@ def _left(file: _JournalFile) -> Iterator[tuple[ClientEvent, Settled]]:
     file.waiting = len(events)
     file.remove_if_done()
     yield from ((event, _telling(file, event)) for event in events)
+
+
+def _runs(path: Path) -> list[str]:
+    """Some of the runs that a file tells of."""
+    found: dict[str, None] = {}
+    for line in path.read_bytes().split(b"\n"):
+        with contextlib.suppress(ValueError):
+            found.update(dict.fromkeys(_event(line).line))
+    return list(found)[-MOST_LOOKED_FOR:]
 
 
 def _telling(file: _JournalFile, event: ClientEvent) -> Settled:

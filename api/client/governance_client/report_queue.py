@@ -32,6 +32,9 @@ UNREADABLE: Final = (400, 413, 422)
 """Refusals of what an event says; its output is then told as a short text, since nobody may get around a rule
 by an output that cannot be recorded."""
 
+FOR_THE_KEY: Final = (401, 403)
+"""Refusals of the key that an event was told with, and not of what it says."""
+
 Settled = Callable[[int, str], None]
 """Told of the status that an event was answered with, and of the words of a refusal. Raises OSError where
 that cannot be kept yet."""
@@ -148,6 +151,9 @@ class ReportQueue:
                 report.event = report.event.plainer()
                 kept.append(report)
                 continue
+            if status in FOR_THE_KEY and report.settled is None and _is_outcome(report):
+                kept.append(report)  # up to the end of the process, and then in a journal
+                continue
             if status != 200:
                 log.warning("the service refused %s: %s", report.event.event_type, result.problem())
             if report.settled is not None:
@@ -201,7 +207,7 @@ class ReportQueue:
         nothing else depends what a run is answered later. Raises what `keep` raises."""
         with self._lock:
             fresh = [report for report in self._all() if report.settled is None]
-            if any(report.event.event_type.startswith("tool.") for report in fresh):
+            if any(map(_is_outcome, fresh)):
                 told = keep([report.event for report in fresh])
                 for report, settled in zip(fresh, told, strict=True):
                     report.settled = settled
@@ -271,13 +277,18 @@ class ReportQueue:
     def _forget_one(self) -> None:
         for run_id, reports in self._pending.items():
             for report in reports:
-                if report.settled is None and report.event.event_type.startswith("tool."):
+                if report.settled is None and _is_outcome(report):
                     reports.remove(report)
                     if not reports:
                         del self._pending[run_id]
                     self._kept -= 1
                     log.error("too many reports wait for the service; the oldest output is dropped")
                     return
+
+
+def _is_outcome(report: QueuedReport) -> bool:
+    """Whether it says what became of a call."""
+    return report.event.event_type.startswith("tool.")
 
 
 def _kept_there(status: int, why: str) -> None:

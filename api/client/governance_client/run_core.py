@@ -82,7 +82,8 @@ class RunCore:
         self.core = core
         told = (*(above.named if above else ()), continues, parent if isinstance(parent, str) else None)
         named = tuple(filter(None, told))
-        self.memory = ClientRunMemory(line, agent, core.journal(agent), above, named)
+        goes_on = (*named, *((run_id,) if run_id else ()))
+        self.memory = ClientRunMemory(line, agent, core.journal(agent, goes_on), above, named)
         self._metadata = {
             "task": task,
             "model": model,

@@ -12,7 +12,8 @@ import pytest
 
 from api.hosts import journal
 from tests.api.hosts.conftest import Agent
-from tests.api.hosts.test_untold import AWAY, READ, SEND, telling
+from tests.api.hosts.test_untold import AWAY, READ, SEND, passed_on, telling
+from tests.harness.receiver import Receiver
 from tests.harness.running_service import Served
 
 Make = Callable[..., Agent]
@@ -57,6 +58,16 @@ def test_nor_does_another_organisation_learn_of_it(service: Served, reading: Age
     assert Agent(service, "claude-code", reading.folder, key=rival).call().goes_ahead
     assert runs(service, reading, rival) == 404
     assert "No sending" in reading.call(SEND).text
+
+
+def test_it_is_not_looked_for_each_time_whose_it_is(service: Served, reading: Agent) -> None:
+    """What is left of a key that is gone costs others next to nothing."""
+    with Receiver(lambda request: passed_on(request, service)) as proxy:
+        url, key = f"http://{proxy.place}", service.key()["key"]
+        other = Agent(service, "claude-code", reading.folder, url=url, key=key)
+        for _ in range(3):
+            assert other.call().goes_ahead
+        assert len(proxy.requests) == 3 + 1
 
 
 def test_a_run_that_is_not_known_yet_is_not_begun_with_another_key(service: Served, agent: Make) -> None:

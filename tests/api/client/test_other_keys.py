@@ -1,0 +1,115 @@
+"""Programs of one machine share a journal's folder, and each may have a key of its own: what one of them
+could not report is reported with its key, or with that of who has its runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from governance_client import ClientSettings, Governance, core
+from governance_client.events import event
+from governance_client.journal import OfflineJournal
+
+from tests.api.client import stub
+from tests.api.client.conftest import Told
+from tests.harness.receiver import Answer, Received, Receiver
+from tests.harness.running_service import Served
+from tests.harness.waiting import until
+
+
+def has_read(settings: ClientSettings) -> str:
+    """A run that has read something, which its process could not report before it ended; its id."""
+    with Governance(settings) as governance, governance.run("a task") as run:
+        run.pause()
+        fetched = run.check("fetch", {})
+    told = {"toolCallId": fetched.tool_call_id, "outputPayload": "a page"}
+    leave(settings, run.run_id, told)
+    return run.run_id
+
+
+def leave(settings: ClientSettings, run_id: str, told: dict[str, str]) -> None:
+    journal = OfflineJournal(settings, "payer")
+    journal.append([event("tool.completed", (run_id,), "payer", told)])
+    journal.close()
+
+
+def sends(settings: ClientSettings, run_id: str | None = None) -> str:
+    with Governance(settings) as governance, governance.run("a task", run_id=run_id) as run:
+        run.pause()
+        return run.check("send", {}).status
+
+
+def left(settings: ClientSettings) -> list[Path]:
+    return list(settings.journal.glob("*"))
+
+
+def test_a_program_with_another_key_leaves_it(told: Told, service: Served) -> None:
+    settings = told(api_key=service.key()["key"])
+    run_id = has_read(settings)
+    assert sends(told(api_key=service.key()["key"])) == "allowed"
+    assert len(left(settings)) == 1
+    assert sends(settings, run_id) == "blocked"
+    assert left(settings) == []
+
+
+def test_nor_does_another_organisation_learn_of_it(told: Told, service: Served) -> None:
+    settings = told(api_key=service.key()["key"])
+    run_id = has_read(settings)
+    service.organisation("rival")
+    rival = service.key("rival")["key"]
+    assert sends(told(api_key=rival)) == "allowed"
+    answer = service.http.get(f"/v1/runs/{run_id}", headers={"X-API-Key": rival})
+    assert answer.status_code == 404
+    assert sends(settings, run_id) == "blocked"
+
+
+def test_after_a_rotation_the_run_goes_on_with_all_that_it_has_read(told: Told, service: Served) -> None:
+    key = service.key()
+    run_id = has_read(told(api_key=key["key"]))
+    rotated = service.answered("admin", "POST", f"/v1/api-keys/{key['keyId']}/rotate")["key"]
+    assert sends(told(api_key=rotated), run_id) == "blocked"
+    assert left(told()) == []
+
+
+def test_after_a_rotation_the_rest_is_reported_in_the_background(
+    told: Told, service: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core, "ADOPT_SECONDS", 0.1)
+    key = service.key()
+    has_read(told(api_key=key["key"]))
+    leave(told(api_key="agk_of_nobody"), service.ids("run"), {"toolCallId": "c", "outputPayload": "secret"})
+    rotated = service.answered("admin", "POST", f"/v1/api-keys/{key['keyId']}/rotate")["key"]
+    with Governance(told(api_key=rotated)) as governance, governance.run("another") as run:
+        run.check("send", {})
+        until(lambda: len(left(told())) == 1)
+
+
+def test_what_is_refused_for_the_key_stays_for_another(told: Told, service: Served) -> None:
+    """As where a program is started with the key of another agent, and that is put right."""
+    settings = told(api_key=service.key()["key"])
+    run_id = has_read(settings)
+    wrong = told(api_key=service.key(agent_id="another")["key"])
+    assert sends(wrong, run_id) == "unauthorized"
+    assert len(left(settings)) == 1
+    assert sends(settings, run_id) == "blocked"
+    assert left(settings) == []
+
+
+def test_an_output_that_is_refused_for_the_key_is_kept(told: Told) -> None:
+    """As where the key is rotated while a batch is on its way."""
+
+    def service(request: Received) -> Answer:
+        if request.path.endswith("/batch"):
+            error = {"status": 401, "error": {"code": "unauthenticated", "detail": "not valid any more"}}
+            return Answer(200, json.dumps({"results": [error] * len(request.json["events"])}).encode())
+        return stub.plain_service(request)
+
+    with Receiver(service) as receiver:
+        settings = told(receiver.port, decide_seconds=3.0)
+        with Governance(settings) as governance, governance.run("a task") as run:
+            run.pause()
+            run.report("tool.completed", {"toolCallId": "c", "outputPayload": "a page"})
+            assert run.check("send", {}).status == "unauthorized"
+        (file,) = left(settings)
+        assert "a page" in file.read_text(encoding="utf-8")
