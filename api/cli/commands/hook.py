@@ -146,8 +146,18 @@ def _keep_key(file: Path | None) -> None:
         return
     if not file.parent.exists():
         file.parent.mkdir(mode=0o700, parents=True)
+    try:
+        is_another = key_of(str(file)) != key
+    except SetupError:
+        is_another = False
     replace(file, key + "\n", 0o600)
     print(f"{file}: holds the API key, for you alone", file=sys.stderr)
+    if is_another:
+        print(
+            "note: it held another API key; hooks that are installed with this file, also of other projects, "
+            "use this one from now on (--key-file FILE keeps them apart)",
+            file=sys.stderr,
+        )
 
 
 def _uninstall(arguments: argparse.Namespace) -> int:

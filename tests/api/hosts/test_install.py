@@ -226,3 +226,15 @@ def test_an_address_that_names_no_host_is_refused(
         setup(["--fail-mode", "open"], {"GOVERNANCE_URL": url, "GOVERNANCE_API_KEY": KEY}, 10)
     secret = "http://user:a$1{b}@service:8700"
     assert setup([], {"GOVERNANCE_URL": secret, "GOVERNANCE_API_KEY": KEY}, 10).url == secret
+
+
+def test_another_key_for_all_projects_is_told(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those that were installed before speak with it from then on, maybe for another organisation."""
+    for _ in range(2):
+        assert run("install", "codex") == 0
+        assert "another API key" not in capsys.readouterr().err
+    monkeypatch.setenv("GOVERNANCE_API_KEY", "agk_of_another_project")
+    assert run("install", "codex", "--project") == 0
+    assert "it held another API key" in capsys.readouterr().err
