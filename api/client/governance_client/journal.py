@@ -76,7 +76,7 @@ class _JournalFile:
                 log.error("the journal %s cannot be cleared: %s", self.path, error)
 
     def remove_if_done(self) -> None:
-        """A sealed file of which all is recorded; of one that stays, nobody else is kept any more."""
+        """A sealed file of which all is recorded; one that stays is free for others."""
         if self.waiting == 0 and self.sealed:
             if not self.left:
                 self.path.unlink(missing_ok=True)
@@ -203,9 +203,9 @@ def _left(file: _JournalFile) -> Iterator[tuple[ClientEvent, Settled]]:
 
 
 def _runs(path: Path) -> list[str]:
-    """Some of the runs that a file tells of."""
+    """Some of the runs that a file tells of, unless it is gone by now."""
     found: dict[str, None] = {}
-    for line in path.read_bytes().split(b"\n"):
+    for line in path.read_bytes().split(b"\n") if path.exists() else ():
         with contextlib.suppress(ValueError):
             found.update(dict.fromkeys(_event(line).line))
     return list(found)[-MOST_LOOKED_FOR:]
