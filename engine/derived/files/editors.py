@@ -27,10 +27,11 @@ def edited(command: Command) -> Uses:
     yield from each_of("reads", files)
     said = [each.value for each in items if each.name in ("command", "cmd")]
     said += [word[1:] for word in operands if word[0] == "+"]
-    for text in (*said, *command.inputs):
-        for line in re.split(r"[|\n]", text, maxsplit=MOST_LINES):
-            if found := _WRITES.fullmatch(line):
-                yield from each_of("writes", [found[1]] if found[1] else files)
+    texts = (*said, *command.inputs)
+    lines = (line for text in texts for line in re.split(r"[|\n]", text, maxsplit=MOST_LINES))
+    written = dict.fromkeys(found[1] for line in lines if (found := _WRITES.fullmatch(line)))
+    yield from each_of("writes", filter(None, written))
+    yield from each_of("writes", files if None in written else ())
 
 
 def recorded(command: Command) -> Uses:

@@ -208,7 +208,7 @@ def _may_be_folder(path: str, file: str) -> bool:
 
 def _copied(name: str, items: Sequence[Given]) -> Uses:
     operands = operands_of(items)
-    targets = values_of(items, "target-directory")
+    targets = into = values_of(items, "target-directory")[-1:]  # several are refused
     if any(each.name == "directory" for each in items):
         yield from each_of("writes", operands)
         return
@@ -216,7 +216,7 @@ def _copied(name: str, items: Sequence[Given]) -> Uses:
         targets, operands = operands[-1:], operands[:-1]
     yield from each_of("reads", operands)
     yield from each_of("writes", targets)
-    within_them = bool(values_of(items, "target-directory")) or len(operands) > 1
+    within_them = bool(into) or len(operands) > 1
     named = [path for path in operands if name != "rsync" or not path.endswith("/")]  # `a/` is what is in it
     for folder in () if any(each.name == "no-target-directory" for each in items) else targets:
         for file in map(_last, named):

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from engine.derived.commands.commands import commands_of
+from engine.derived.commands.shell_commands import shell_reading
 from engine.derived.derivation import Derivation
 from engine.derived.files import files
+from engine.derived.files.file_commands import uses_of
 from engine.derived.files.files import MOST_READ
 from engine.derived.tools import NO_TOOLS
 from engine.fields.computed import UNREADABLE
@@ -59,6 +62,21 @@ def test_what_is_read_of_many_names_in_long_or_many_folders_is_bounded(
     monkeypatch.setattr(files, "paths_of", measured)
     assert is_partial(payload, member)
     assert sum(read) <= MOST_READ and len(asked) < 50_000
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "vim " + "-cw " * 400 + "f " * 400,
+        "ed " + "f " * 400 + "<<< '" + "w\n" * 200 + "'",
+        "cp " + "-t d " * 400 + "f " * 400,
+        "ls " + "f " * 32 + "| xargs -I% cp " + "-t% " * 100 + "g " * 400,
+    ],
+    ids=["options of an editor", "lines of an editor", "folders of cp", "folders that xargs gives cp"],
+)
+def test_what_is_said_again_and_again_is_not_done_to_each_file_each_time(line: str) -> None:
+    commands = commands_of(shell_reading({"inputPayload": {"command": line}}))
+    assert sum(1 for command in commands for _ in uses_of(command)) < 10_000
 
 
 @pytest.mark.parametrize("begin", [["tar", "c", "-C"], ["git", "-C"]])
