@@ -10,12 +10,13 @@ import asyncio
 import errno
 import math
 import re
+import socket
 import ssl
 import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -276,25 +277,34 @@ def _unreachable(error: Exception, handled: BaseException | None) -> Unreachable
     causes = list(_causes(error, handled))
     if _is_of_tls(causes):
         return Unreachable(f"no TLS comes about: {why}", away=False)
-    return Unreachable(why, away=not _stays(error, causes))
+    if _is_without_descriptors(causes):
+        return Unreachable(f"this process may open no more files: {why}", away=False)
+    return Unreachable(why, away=not _stays(error))
 
 
-def _is_of_tls(causes: Iterable[BaseException]) -> bool:
+def _is_of_tls(causes: Sequence[BaseException]) -> bool:
     """Whether it comes of what was said in the handshake, not of a connection that broke off."""
     first = next((each for each in causes if isinstance(each, ssl.SSLError)), None)
     return first is not None and not isinstance(first, _BROKE_OFF)
 
 
-def _stays(error: Exception, causes: Iterable[BaseException]) -> bool:
+def _stays(error: Exception) -> bool:
     """Whether the service may well be there: this side cannot send what it was to send, a proxy refuses to
     pass it on, or whoever is at the address speaks no HTTP."""
     if isinstance(error, httpx.ProxyError):
         return _REFUSED_BY_PROXY.match(str(error)) is not None
     if isinstance(error, httpx.RemoteProtocolError):
         return not str(error).startswith(_ENDED)
-    return isinstance(error, _UNSENT) or any(
-        isinstance(each, OSError) and each.errno in _NO_DESCRIPTORS for each in causes
-    )
+    return isinstance(error, _UNSENT)
+
+
+def _is_without_descriptors(causes: Sequence[BaseException]) -> bool:
+    """Whether one is wanting now, too: who looks up a name without it is told that nobody knows that."""
+    try:
+        socket.socket().close()
+    except OSError as error:
+        causes = [*causes, error]
+    return any(isinstance(each, OSError) and each.errno in _NO_DESCRIPTORS for each in causes)
 
 
 def _causes(error: BaseException | None, handled: BaseException | None) -> Iterator[BaseException]:

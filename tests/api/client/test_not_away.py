@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import resource
 import socket
 import threading
 from collections.abc import Iterator
@@ -128,3 +129,25 @@ def test_who_may_open_no_more_files_has_seen_nobody_away(told: Told, monkeypatch
             decision = run.check("list", {})
             assert not decision.allowed and "Too many open files" in decision.reason
         assert run.check("list", {}).allowed
+
+
+@contextlib.contextmanager
+def no_files_left() -> Iterator[None]:
+    """This process has as many files open as it may."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.ExitStack() as held:
+        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(1_024, *before), before[1]))
+        with contextlib.suppress(OSError):
+            while True:
+                held.enter_context(socket.socket())
+        yield
+
+
+def test_nor_has_who_cannot_look_up_a_name_for_that(told: Told) -> None:
+    with Governance(opened(told, url="http://localhost:1")) as governance:
+        run = governance.run("a task")
+        assert run.check("list", {}).allowed
+        with no_files_left():
+            decision = run.check("list", {})
+        assert not decision.allowed and "may open no more files" in decision.reason, decision
