@@ -14,7 +14,7 @@ from engine.derived.payload import Leaf
 from engine.derived.tools import UNDECLARED
 from engine.fields.words import word_set
 from engine.model import ToolDeclaration
-from engine.shell.options import given as given_to
+from engine.shell.options import Given, given, values_of
 
 _SQL_KEYS: Final = word_set("sql ddl dml")
 _KEYS: Final = _SQL_KEYS | word_set("query queries statement statements script migration")
@@ -82,23 +82,25 @@ def _reads_as_sql(text: str) -> bool:
 
 def _of_client(program: str, words: Sequence[str], inputs: Sequence[str]) -> Iterator[str]:
     """What a client of a database is told to run, and what it reads."""
+    items = list(given(program, words))
+    told = [each.value for each in items if each.name in ("command", "execute")]
     if program in _OF_POSTGRES:
-        yield from _of_psql(program, words, inputs)
-        words, inputs = ([_SENT.sub(";", text) for text in texts] for texts in (words, inputs))
-    yield from (each.value for each in given_to(program, words) if each.name in ("command", "execute"))
+        yield from _of_psql(items, inputs)
+        words, told, inputs = ([_SENT.sub(";", text) for text in texts] for texts in (words, told, inputs))
+    yield from told
     for text in inputs:
         if found := _KEPT.search(text):
             yield found[0]  # what it holds is run later, and is no statement here
         text = _META.sub("", text.replace("\\\\", "\n"))
         if _reads_as_sql(text) or _BEGINS_A_LINE.search(text):
             yield text
-    given = False
+    is_value = False
     for word in words:
         option = _CLIENT_OPTIONS.fullmatch(word)
         text = option[1] if option else word
-        if text and (given or _reads_as_sql(text)):
+        if text and (is_value or _reads_as_sql(text)):
             yield text
-        given = option is not None and not option[1]
+        is_value = option is not None and not option[1]
 
 
 MOST_FILLED: Final = 32_768
@@ -109,14 +111,12 @@ _SENT_TO_RUN: Final = re.compile(r"([^;\\]++)(\\gexec\b)?", re.IGNORECASE)
 _ANSWERED: Final = re.compile(r"(?<!\w)select\b(.*)", re.IGNORECASE | re.DOTALL)
 
 
-def _of_psql(program: str, words: Sequence[str], inputs: Sequence[str]) -> Iterator[str]:
+def _of_psql(items: Sequence[Given], inputs: Sequence[str]) -> Iterator[str]:
     """What psql runs of its variables, and of what the database answers where that is told."""
-    texts = [*(each.value for each in given_to(program, words) if each.name == "command"), *inputs]
+    texts = [*values_of(items, "command"), *inputs]
     known = {found[1]: found[2] for text in texts for found in _SET.finditer(text)}
-    for each in given_to(program, words):
-        if each.name in ("set", "variable"):
-            name, _, value = each.value.partition("=")
-            known[name] = value
+    variables = (each.value.partition("=") for each in items if each.name in ("set", "variable"))
+    known.update((name, value) for name, _, value in variables)
     for text in texts:
         filled = _filled(text, known) if known else text
         if filled != text:
