@@ -33,12 +33,16 @@ def starts(name: str, words: Sequence[str], stdin: str | None) -> list[Started]:
     if rule is None:
         return []
     found = rule(words, stdin)
-    if (known := without_unknown_words(name, words, stdin, name in SHELLS)) is not None:
-        programs = [each.words[:1] for each in found if each.kind == "words"]
-        others = [replace(each, same=False) for each in rule(known, stdin)]
-        # of a program that is known all the same, such a word is an operand
-        return [*(each for each in others if each.words[:1] not in programs or each.kind != "words"), *found]
-    return found
+    is_shell = name in SHELLS
+    if not is_shell and name not in _MERE_STARTERS:
+        return found
+    known = without_unknown_words(words, is_given_script=is_shell and stdin is not None)
+    if known is None:
+        return found
+    programs = [each.words[:1] for each in found if each.kind == "words"]
+    others = [replace(each, same=False) for each in rule(known, stdin)]
+    # of a program that is known all the same, such a word is an operand
+    return [*(each for each in others if each.words[:1] not in programs or each.kind != "words"), *found]
 
 
 def _wrapper(
@@ -261,24 +265,23 @@ def _busybox(words: Sequence[str], stdin: str | None) -> list[Started]:
     return [Started("words", words=tuple(words), same=True)] if words else []
 
 
+_WITHOUT_OPTIONS: Final = (
+    "linux32 linux64 i386 x86_64 unbuffer dbus-run-session firejail fakeroot rlwrap eatmydata torsocks torify"
+    " valgrind catchsegv chronic call"
+)
 _RUN_VALUES: Final = "--with --from --package --python --group --extra --name --prefix --cwd"
 
-_RULES: Final[Mapping[str, _Rule]] = {
-    **dict.fromkeys(SHELLS, _shell),
-    "fish": _fish,
-    "eval": _eval,
+_MERE_STARTERS: Final[Mapping[str, _Rule]] = {
     "source": _source,
     ".": _source,
     "env": _entering(_env, "env"),
     "command": _command,
     "xargs": _xargs,
-    "find": _find,
     "sudo": _entering(
         _wrapper("ugphCrtTDRU", "--user --group --prompt --host --chdir --chroot", assigns=True), "sudo"
     ),
     "doas": _wrapper("uC"),
     "busybox": _busybox,
-    "toybox": _busybox,
     "builtin": _wrapper(),
     "exec": _wrapper("a"),
     "nohup": _wrapper(),
@@ -294,29 +297,35 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "setpriv": _wrapper(
         long="--reuid --regid --ruid --rgid --euid --egid --groups --inh-caps --ambient-caps --bounding-set"
     ),
-    **dict.fromkeys(("linux32", "linux64", "i386", "x86_64"), _wrapper()),
     "taskset": _wrapper(own=1),
     "stdbuf": _wrapper("ioe", "--input --output --error"),
-    "unbuffer": _wrapper(),
-    "caffeinate": _wrapper("tw"),
     "coproc": _coproc,
-    "faketime": _wrapper("f", own=1),
     "strace": _wrapper("eopsuaSE"),
-    "ltrace": _wrapper("eopsuaS"),
     "unshare": _wrapper(
         "SGRw", "--root --wd --setuid --setgid --map-user --map-group --map-users --map-groups"
     ),
     "nsenter": _wrapper("tSGW", "--target --setuid --setgid --wdns"),
     "chroot": _wrapper(long="--userspec --groups", own=1),
-    "setarch": _wrapper(own=1),
+    "su": _option_c(),
+    "runuser": lambda words, stdin: _option_c()(words, stdin) or _wrapper("ugGw")(words, stdin),
+    "flock": _flock,
+    "trap": _trap,
+}
+"""Those of whose words an unknown one may be nothing."""
+_RULES: Final[Mapping[str, _Rule]] = {
+    **dict.fromkeys(SHELLS, _shell),
+    **_MERE_STARTERS,
+    "fish": _fish,
+    "eval": _eval,
+    "find": _find,
+    "toybox": _busybox,
+    "caffeinate": _wrapper("tw"),
+    "faketime": _wrapper("f", own=1),
+    "ltrace": _wrapper("eopsuaS"),
     "pkexec": _wrapper("u", "--user"),
-    "gosu": _wrapper(own=1),
-    "su-exec": _wrapper(own=1),
     "run0": _wrapper("u", "--user"),
     "systemd-run": _wrapper("upEt", "--unit --property --setenv --slice", same=False),
-    "dbus-run-session": _wrapper(),
     "proxychains": _wrapper("f"),
-    "firejail": _wrapper(),
     "parallel": _parallel,
     "watch": _joined("nq", "--interval"),
     "entr": options.entr,
@@ -324,13 +333,9 @@ _RULES: Final[Mapping[str, _Rule]] = {
     **dict.fromkeys(("vi", "vim", "nvim", "ex", "ed"), options.editor),
     "wsl": _wrapper("du", "--distribution --user", same=False),
     **dict.fromkeys(("$SHELL", "$BASH", "$0"), _shell),
-    "su": _option_c(),
-    "runuser": lambda words, stdin: _option_c()(words, stdin) or _wrapper("ugGw")(words, stdin),
     "script": _option_c(),
     "sg": lambda words, stdin: _option_c()(words, stdin) or [Started("script", word) for word in words[1:]],
-    "flock": _flock,
-    "at": lambda words, stdin: [Started("input")],
-    "batch": lambda words, stdin: [Started("input")],
+    **dict.fromkeys(("at", "batch"), lambda words, stdin: [Started("input")]),
     "tmux": options.terminal,
     **dict.fromkeys(("scp", "sftp"), options.ssh_options),
     "rsync": options.valued("-e", "--rsh", "--rsync-path"),
@@ -341,25 +346,19 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "coreutils": _coreutils,
     "screen": _wrapper("Scset", same=False),
     "npx": _npx,
-    "bunx": _wrapper(same=False),
-    "pnpx": _wrapper(same=False),
+    **dict.fromkeys(("bunx", "pnpx"), _wrapper(same=False)),
     "uvx": _wrapper(long="--from --with --python", same=False),
     "dotenv": _wrapper("fe", same=False),
-    "poetry": _run("run"),
-    "uv": _run("run"),
-    "pipenv": _run("run"),
-    "hatch": _run("run"),
-    "pdm": _run("run"),
-    "rye": _run("run"),
+    **dict.fromkeys(("poetry", "uv", "pipenv", "hatch", "pdm", "rye"), _run("run")),
     "bundle": _run("exec"),
+    "mise": _run("exec", "x"),
     "npm": _run("exec", "x", script="c"),
     **dict.fromkeys(("conda", "mamba", "micromamba"), _run("run", with_value="np")),
     "nix-shell": lambda words, stdin: _option_c("\0", "--run")(words, stdin) or _option_c("\0")(words, stdin),
     **dict.fromkeys(("fd", "fdfind"), options.fd),
-    **dict.fromkeys(
-        ("fakeroot", "rlwrap", "eatmydata", "torsocks", "torify", "valgrind", "catchsegv", "chronic"),
-        _wrapper(),
-    ),
+    **dict.fromkeys(_WITHOUT_OPTIONS.split(), _wrapper()),
+    **dict.fromkeys(dialects.BEFORE_COMMANDS, _wrapper()),
+    **dict.fromkeys(("setarch", "gosu", "su-exec", "repeat"), _wrapper(own=1)),
     "proot": _wrapper("rbw"),
     "xvfb-run": _wrapper(
         "efnpsw", "--error-file --auth-file --server-num --xauth-protocol --server-args --wait"
@@ -369,17 +368,13 @@ _RULES: Final[Mapping[str, _Rule]] = {
         _wrapper(long="--library-path --preload --argv0"),
     ),
     **dict.fromkeys(("pnpm", "yarn"), _run("exec", "dlx")),
-    "mise": _run("exec", "x"),
     "direnv": lambda words, stdin: [Started("words", words=tuple(words[2:]))] if len(words) > 2 else [],
     "alias": _alias,
-    "trap": _trap,
     "git": options.git,
     "tar": options.tar,
     "sed": options.sed,
     **dict.fromkeys(options.CLIENTS, options.client),
     "redis-cli": options.redis,
-    **dict.fromkeys(dialects.BEFORE_COMMANDS, _wrapper()),
-    "repeat": _wrapper(own=1),
     "emulate": _option_c(),
     "sched": _joined(own=1),
     "zargs": dialects.zargs,
@@ -391,5 +386,4 @@ _RULES: Final[Mapping[str, _Rule]] = {
     **dict.fromkeys(("icm", "invoke-command", "start-job", "start-threadjob"), windows.block),
     **dict.fromkeys(("%", "foreach-object", "measure-command"), windows.block),
     "forfiles": windows.each_file,
-    "call": _wrapper(),
 }
