@@ -38,6 +38,9 @@ TOOLS = {
 FILES = {"tools/tests.yaml": json.dumps(TOOLS)}
 MALLORIES = [f"mallory{number}@evil.example" for number in range(3)]
 
+Commits = list[list[tuple[Incoming, Any]]]
+"""Of each the events, with what becomes of them."""
+
 
 def sent(number: int, kind: str, run: str, **metadata: Any) -> dict[str, Any]:
     return event(number, kind, "2026-01-31T09:30:00Z", {"runId": run, **metadata})
@@ -50,6 +53,20 @@ def call(number: int, run: str, tool: str, payload: Any, **more: Any) -> dict[st
 
 async def told(service: Service, body: dict[str, Any]) -> Any:
     return await service.answered("agent", "POST", "/v1/events", body)
+
+
+@pytest.fixture
+def commits(monkeypatch: pytest.MonkeyPatch) -> Commits:
+    found: Commits = []
+    apply = Ingestion.apply
+
+    def noted(self: Ingestion, transaction: Any, events: Any, **how: Any) -> Any:
+        answers = apply(self, transaction, events, **how)
+        found.append(list(zip(events, answers, strict=True)))
+        return answers
+
+    monkeypatch.setattr(Ingestion, "apply", noted)
+    return found
 
 
 def test_of_a_long_output_a_part_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,12 +237,12 @@ TOLD: dict[str, dict[str, Any]] = {
     ("kind", "dear"), [("custom.step", "report"), ("run.started", "begun"), ("tool.called", "begun")]
 )
 def test_what_one_key_tells_in_a_commit_is_bounded_too(
-    kind: str, dear: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, dear: str, commits: Commits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What became of calls, and what a run takes over from another, is looked at in the commit itself; a
     batch of it does not stop all others."""
     function: Callable[..., Any] = getattr(pipeline, dear)
-    done, sizes = 0, []
+    done = 0
 
     def slow(*arguments: Any) -> Any:
         nonlocal done
@@ -237,16 +254,6 @@ def test_what_one_key_tells_in_a_commit_is_bounded_too(
 
     async def play() -> None:
         async with Service(tmp_path, [TARGETS]) as service:
-            ingestion = service.context.writer.ingest
-            assert isinstance(ingestion, Ingestion)
-            apply = ingestion.apply
-
-            def noted(transaction: Any, events: Any, **how: Any) -> Any:
-                answers = apply(transaction, events, **how)
-                sizes.append(sum(not isinstance(each, PutOff) for each in answers))
-                return answers
-
-            monkeypatch.setattr(ingestion, "apply", noted)
             batch = [
                 sent(number, kind, f"run-{number}", parentRunId="another", **TOLD[kind])
                 for number in range(6)
@@ -255,15 +262,15 @@ def test_what_one_key_tells_in_a_commit_is_bounded_too(
             assert [each["status"] for each in answer.json()["results"]] == [200] * 6, answer.text
 
     asyncio.run(play())
+    sizes = [sum(not isinstance(answer, PutOff) for _, answer in commit) for commit in commits]
     assert sizes and max(sizes) == 1 and sum(sizes) == done == 6
 
 
 def test_what_is_told_is_not_put_off_for_calls_that_are_dear(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    commits: Commits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who sends dear calls one after the other has some in each commit: what others tell would never be
     recorded."""
-    together, put_off = 0, []
     ask = Evaluator._ask
 
     def slow(self: Evaluator, event: Incoming, *others: Any) -> Any:
@@ -274,19 +281,6 @@ def test_what_is_told_is_not_put_off_for_calls_that_are_dear(
 
     async def play() -> None:
         async with Service(tmp_path, [TARGETS]) as service:
-            ingestion = service.context.writer.ingest
-            assert isinstance(ingestion, Ingestion)
-            apply = ingestion.apply
-
-            def noted(transaction: Any, events: Any, **how: Any) -> Any:
-                nonlocal together
-                answers = apply(transaction, events, **how)
-                told = [each for each in zip(events, answers, strict=True) if each[0].call is None]
-                together += 0 < len(told) < len(events)
-                put_off.extend(event for event, answer in told if isinstance(answer, PutOff))
-                return answers
-
-            monkeypatch.setattr(ingestion, "apply", noted)
             events = [
                 sent(number, "custom.step", f"run-{number}")
                 if number % 2
@@ -296,4 +290,6 @@ def test_what_is_told_is_not_put_off_for_calls_that_are_dear(
             await asyncio.gather(*(told(service, each) for each in events))
 
     asyncio.run(play())
-    assert together and not put_off
+    told_of = [[answer for event, answer in commit if event.call is None] for commit in commits]
+    assert any(0 < len(answers) < len(commit) for answers, commit in zip(told_of, commits, strict=True))
+    assert not any(isinstance(answer, PutOff) for answers in told_of for answer in answers)
