@@ -48,9 +48,9 @@ class RecordedSession:
         return tuple(dict.fromkeys(event["run"] for event in self.events))
 
 
-def load_session(path: Path = SESSION) -> RecordedSession:
-    """The session of a file; raises ValueError when no rule applies to every call."""
-    head, *events = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+def load_session() -> RecordedSession:
+    """The session of the demo; raises ValueError when no rule applies to every call."""
+    head, *events = [json.loads(line) for line in SESSION.read_text(encoding="utf-8").splitlines() if line]
     rules = tuple(
         ReviewRule(tuple(each["texts"]), each["decision"], each["reason"]) for each in head["review"]
     )

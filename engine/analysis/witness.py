@@ -67,14 +67,13 @@ def satisfying(
     *,
     accepts: Accepts | None = None,
     attempts: int = ATTEMPTS,
-    seed: int = 0,
     tools: Tools = NO_TOOLS,
 ) -> Iterator[ToolCall]:
     """Different calls on which `conditions` are TRUE and `unmet` FALSE, or which `accepts` takes instead."""
     alternatives = _alternatives(conditions, unmet)
     if not alternatives:
         return
-    draw = random.Random(seed)
+    draw = random.Random(0)
     seen: set[str] = set()
     for attempt in range(max(attempts, min(len(alternatives), 2 * attempts))):
         wanted = alternatives[attempt % len(alternatives)]

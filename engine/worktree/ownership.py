@@ -51,12 +51,12 @@ def _hand_over(handle: int, like: Path) -> None:
         os.fchown(handle, owner.st_uid, owner.st_gid)
 
 
-def made_folder(folder: Path, mode: int = 0o777) -> None:
+def made_folder(folder: Path) -> None:
     """A folder, with those above it, made where it is missing. Raises OSError."""
     if folder.is_dir():
         return
     made_folder(folder.parent)
-    folder.mkdir(mode, exist_ok=True)
+    folder.mkdir(exist_ok=True)
     if os.name == "nt":
         return
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
