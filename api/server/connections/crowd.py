@@ -55,10 +55,6 @@ class Connection(Protocol):
     """It takes no more requests, and is closed behind the answer that it waits for."""
 
     @property
-    def is_gone(self) -> bool:
-        """It takes no room from the next round of the event loop on."""
-
-    @property
     def address(self) -> str:
         """Where its client is."""
 
@@ -72,7 +68,8 @@ class Connection(Protocol):
 
     @property
     def due(self) -> float | None:
-        """When the client must have sent or read what is waited for; None while it waits for us."""
+        """When the client must have sent or read what is waited for; None while it waits for us, and once it
+        takes no room from the next round of the event loop on."""
 
     def make_way(self) -> None:
         """It is closed."""
@@ -138,7 +135,7 @@ class _View:
 
     def next_idle(self) -> Connection | None:
         """Which goes of those that are waited for, if there is any: who has sent a request goes before."""
-        while self._idle and (self._idle[-1].due is None or self._idle[-1].is_gone):
+        while self._idle and self._idle[-1].due is None:
             self._idle.pop()
         return self._idle.pop() if self._idle else None
 

@@ -95,11 +95,6 @@ class BoundedProtocol(HttpToolsProtocol):
         if not self._shared.crowd.lets_in(self):
             self._cut_off(ApiError("unavailable", FULL))
 
-    @property
-    def is_gone(self) -> bool:
-        """See `Connection`."""
-        return self.transport.is_closing() and self._unread.due is None
-
     def _end_a_wait(self) -> bool:
         """Have a request that waits for news answered; False when there is none."""
         return False
@@ -107,7 +102,8 @@ class BoundedProtocol(HttpToolsProtocol):
     @property
     def due(self) -> float | None:
         """See `Connection`."""
-        return self._deadline if self._unread.due is None else self._unread.due
+        unread = self._unread.due
+        return self._deadline if unread is None and not self.transport.is_closing() else unread
 
     @property
     def holder(self) -> str | None:
