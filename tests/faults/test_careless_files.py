@@ -45,6 +45,12 @@ def events_of(database: Path) -> set[int]:
     return found
 
 
+def without_log(database: Path) -> None:
+    """As somebody tidies up, or restores a database while nothing runs."""
+    for path in database.parent.glob("governance.sqlite-*"):
+        path.unlink()
+
+
 def until_signed(mark: Path, records: int) -> None:
     """As many, and said in the file."""
     deadline = time.monotonic() + 60
@@ -91,8 +97,7 @@ def test_nothing_is_lost_when_the_log_is_taken_away(tmp_path: Path, replaced: bo
         service.kill()
         errors = service.errors
         assert "was removed or replaced while the service ran" in errors and "Traceback" not in errors
-    for path in database.parent.glob("governance.sqlite-*"):
-        path.unlink()
+    without_log(database)
     assert events_of(database) >= known
 
 
@@ -118,8 +123,7 @@ def test_a_backup_moved_over_a_running_database_takes_nothing(tmp_path: Path, wo
         assert "was replaced while the service ran" in errors and "Traceback" not in errors, errors
         refused = governance(tmp_path, "serve", "--port", "0")
         assert refused.returncode == 2 and f"delete `{database.relative_to(tmp_path)}-wal`" in refused.stderr
-        for path in database.parent.glob("governance.sqlite-*"):
-            path.unlink()
+        without_log(database)
         assert events_of(tmp_path / "data" / "aside") >= set(range(15)), "its log was not copied into it"
         assert events_of(database) == set(range(10))
 
@@ -134,8 +138,7 @@ def test_an_older_database_in_place_of_a_running_one_is_not_used(tmp_path: Path)
         assert governance(tmp_path, "backup", "older.sqlite").returncode == 0
         assert [send(http, number) for number in range(5, 10)] == [200] * 5
         until_signed(tmp_path / "data" / "audit-mark", 10)
-        for path in database.parent.glob("governance.sqlite-*"):
-            path.unlink()
+        without_log(database)
         (tmp_path / "older.sqlite").replace(database)
         assert [send(http, number) for number in range(10, 15)] == [503] * 5
         assert until_ill(http) == "the database that lies there now is not whole"
@@ -202,8 +205,7 @@ def test_a_copy_over_a_running_database_is_noticed(tmp_path: Path, workers: int,
     if what == "a backup":
         refused = governance(tmp_path, "serve", "--port", "0")
         assert refused.returncode == 2 and "delete `" in refused.stderr
-    for path in database.parent.glob("governance.sqlite-*"):
-        path.unlink()
+    without_log(database)
     shutil.copyfile(tmp_path / "copy.sqlite", database)
     assert governance(tmp_path, "audit", "accept-restored").returncode == 0
     assert events_of(database) == (set(range(10)) if what == "a backup" else set())
@@ -218,8 +220,7 @@ def test_a_copy_over_a_running_database_stays_whole_where_its_log_is_deleted_at_
         assert governance(tmp_path, "backup", "copy.sqlite").returncode == 0
         assert [send(http, number) for number in range(10, 40)] == [200] * 30
         shutil.copyfile(tmp_path / "copy.sqlite", database)
-        for path in database.parent.glob("governance.sqlite-*"):
-            path.unlink()
+        without_log(database)
         assert [send(http, number) for number in range(40, 50)] == [503] * 10
         assert until_ill(http) == "the database file was written over; start the service again"
         assert service.stop() == 0

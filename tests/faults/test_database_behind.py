@@ -23,7 +23,7 @@ from api.database.audit_chain import tips
 from api.database.connection import Database
 from api.settings import SettingsError, load
 from tests.faults.disk_faults import DiskFaults
-from tests.faults.test_careless_files import events_of, governance, send, until_signed
+from tests.faults.test_careless_files import events_of, governance, send, until_signed, without_log
 from tests.harness.nodes import CLEAN, KEY, serve
 from tests.harness.postgres import Postgres
 
@@ -77,8 +77,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killed]:
 
 def test_a_log_that_was_tidied_away_is_missed(left: Killed, tmp_path: Path) -> None:
     here = left.copy(tmp_path / "here")
-    for path in here.database.parent.glob("governance.sqlite-*"):
-        path.unlink()
+    without_log(here.database)
     said = here.refused()
     assert "signed records of `default` are gone" in said and "accept-restored" in said
     checked = governance(here.folder, "audit", "verify")
@@ -116,8 +115,7 @@ def test_a_backup_is_restored_in_one_step_more(left: Killed, tmp_path: Path) -> 
     here = left.copy(tmp_path / "here")
     shutil.copy(here.folder / "backup.sqlite", here.database)
     assert "belong to the file that lay there before" in here.refused()
-    for path in here.database.parent.glob("governance.sqlite-*"):
-        path.unlink()
+    without_log(here.database)
     assert "are gone" in here.refused()
     done = governance(here.folder, "audit", "accept-restored")
     assert done.returncode == 0 and "given up: " in done.stdout, done.stderr
@@ -137,8 +135,7 @@ def test_what_is_given_up_is_on_record_whatever_fails(
     left: Killed, tmp_path: Path, only: str, kind: str
 ) -> None:
     here = left.copy(tmp_path / "here")
-    for path in here.database.parent.glob("governance.sqlite-*"):
-        path.unlink()
+    without_log(here.database)
     shutil.copy(here.folder / "backup.sqlite", here.database)
     faults = DiskFaults(tmp_path, here.folder)
     faults.arm(0, kind, stays=True, call="pwrite64" if only.endswith("-wal") else "write", only=only)
@@ -157,8 +154,8 @@ def test_what_is_given_up_is_on_record_whatever_fails(
 def test_a_mark_that_is_gone_is_told(left: Killed, tmp_path: Path) -> None:
     """Without it an older database cannot be told from the right one."""
     here = left.copy(tmp_path / "here")
-    for path in (*here.database.parent.glob("governance.sqlite-*"), here.database.parent / "audit-mark"):
-        path.unlink()
+    without_log(here.database)
+    (here.database.parent / "audit-mark").unlink()
     shutil.copy(here.folder / "backup.sqlite", here.database)
     with serve(here.folder) as service:  # what the backup holds was never signed
         service.ready()
@@ -178,8 +175,7 @@ def test_a_mark_that_is_no_file_is_no_reason_to_go_on(
 ) -> None:
     here = left.copy(tmp_path / "here")
     shutil.copy(here.folder / "backup.sqlite", here.database)
-    for path in here.database.parent.glob("governance.sqlite-*"):
-        path.unlink()
+    without_log(here.database)
     mark = here.database.with_name("audit-mark")
     mark.rename(aside := mark.with_name("aside"))
     make(mark)

@@ -231,11 +231,7 @@ async def test_a_file_put_in_its_place_is_the_database(tmp_path: Path) -> None:
     async with service(tmp_path) as running:
         path = running.context.store.path
         assert (await post(running, payment(1))).status_code == 200
-        copy = path.with_name("copy.sqlite")
-        source, target = sqlite3.connect(path), sqlite3.connect(copy)
-        source.backup(target)
-        source.close()
-        target.close()
+        copy = _copied(path)
         assert (await post(running, payment(2))).status_code == 200
         _replace(path, copy)
         assert (await post(running, payment(3))).status_code == 200
@@ -251,11 +247,7 @@ async def test_a_damaged_file_is_503(tmp_path: Path) -> None:
     async with service(tmp_path) as running:
         path = running.context.store.path
         assert (await post(running, payment(1))).status_code == 200
-        good = path.with_name("good.sqlite")
-        source, target = sqlite3.connect(path), sqlite3.connect(good)
-        source.backup(target)
-        source.close()
-        target.close()
+        good = _copied(path)
         bad = path.with_name("bad.sqlite")
         bad.write_bytes(os.urandom(100_000))
         _replace(path, bad)
@@ -267,6 +259,16 @@ async def test_a_damaged_file_is_503(tmp_path: Path) -> None:
         assert (await post(running, payment(2))).status_code == 200
         assert (await post(running, payment(1))).headers["idempotent-replay"] == "true"
         await intact(running)
+
+
+def _copied(path: Path) -> Path:
+    copy = path.with_name("copy.sqlite")
+    with (
+        contextlib.closing(sqlite3.connect(path)) as source,
+        contextlib.closing(sqlite3.connect(copy)) as target,
+    ):
+        source.backup(target)
+    return copy
 
 
 def _replace(path: Path, by: Path) -> None:
