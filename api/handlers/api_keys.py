@@ -10,7 +10,7 @@ from api.clock import iso, seconds
 from api.context import Context
 from api.database.transaction import Transaction
 from api.http.exchange import Reply, Values, decode_cursor, page
-from api.http.problems import invalid, need, not_found
+from api.http.problems import invalid, need
 from api.http.route import ADMIN, Route, page_query
 from api.store import accounts
 
@@ -90,8 +90,7 @@ async def revoke_api_key(caller: Caller, values: Values, context: Context) -> Re
     key = await context.write(
         lambda transaction: accounts.revoke_key(transaction, caller.organisation_id, key_id, caller.actor)
     )
-    if key is None:
-        raise not_found("API key", key_id)
+    need(key, "API key", key_id)
     return Reply(status=204)
 
 

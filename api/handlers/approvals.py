@@ -15,7 +15,7 @@ from api.database.errors import DatabaseUnavailable
 from api.database.transaction import Transaction
 from api.handlers import grants
 from api.http.exchange import Reply, TimeAndId, Values, decode_cursor, page
-from api.http.problems import ApiError, need, not_found
+from api.http.problems import ApiError, need
 from api.http.route import AGENT, ORDER, REVIEWER, WAIT, Query, Route, page_query
 from api.ingestion.decide import halted
 from api.store import approvals, halts
@@ -58,9 +58,8 @@ async def get_approval(caller: Caller, values: Values, context: Context) -> Repl
             # INVARIANT: listening begins before reading, so that no change falls between the two.
             name = ("approval", approval_id)
             with context.hub.listening(caller.organisation_id, *name, caller.holder) as changed:
-                approval = await read(caller, reading.find_approval, caller, approval_id, name=name)
-                if approval is None:
-                    raise not_found("approval", approval_id)
+                found = await read(caller, reading.find_approval, caller, approval_id, name=name)
+                approval = need(found, "approval", approval_id)
                 left = deadline - asyncio.get_running_loop().time()
                 if approval["status"] != "pending" or left <= 0 or context.hub.closed or ended.done():
                     break

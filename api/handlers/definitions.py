@@ -9,7 +9,7 @@ import msgspec
 
 from api.caller import Caller
 from api.context import Context
-from api.handlers.policies import DOCUMENT_ID, writer
+from api.handlers.policies import own, writer
 from api.http.exchange import Reply, Values
 from api.http.problems import not_found
 from engine.documents.yaml import read
@@ -17,14 +17,6 @@ from engine.repository import definitions
 from engine.repository.archive import DocumentVersion, FileRecord
 from engine.repository.definitions import D, Defined, Definitions
 from engine.worktree.paths import Kind
-
-
-def own(caller: Caller, values: Values, what: str) -> tuple[str, str]:
-    """Which document the path is about. What none can be called is not looked for among files."""
-    document_id = values.path["id"]
-    if not DOCUMENT_ID.fullmatch(document_id):
-        raise not_found(what, document_id)
-    return caller.organisation_id, document_id
 
 
 async def change(

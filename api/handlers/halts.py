@@ -10,7 +10,7 @@ from api.caller import Caller
 from api.context import Context
 from api.database.errors import DatabaseUnavailable
 from api.http.exchange import Reply, Values
-from api.http.problems import not_found
+from api.http.problems import need
 from api.http.route import ADMIN, VIEWER, Route
 from api.store import halts
 
@@ -69,8 +69,7 @@ async def resume(caller: Caller, values: Values, context: Context) -> Reply:
             lambda transaction: halts.resume(transaction, organisation_id, kind, target, caller.actor, reason)
         )
     else:
-        if await context.store.read(halts.find, organisation_id, halt_id) is None:
-            raise not_found("halt", halt_id)
+        need(await context.store.read(halts.find, organisation_id, halt_id), "halt", halt_id)
         ended = await context.write(
             lambda transaction: halts.resume_one(transaction, organisation_id, halt_id, caller.actor, reason)
         )

@@ -28,7 +28,7 @@ from engine.worktree.paths import DEFAULT
 _TAG = re.compile(r'(?:W/)?"([^",]+?)(?:-(?:br|deflate|gzip|zstd))?"')
 """As it was sent, or as proxies change the tag of what they compress on its way: they make it weak, or say
 how. What it stands for is one version, whatever the bytes were."""
-DOCUMENT_ID = re.compile(r"[a-z0-9]([a-z0-9._-]{0,98}[a-z0-9])?")
+_DOCUMENT_ID = re.compile(r"[a-z0-9]([a-z0-9._-]{0,98}[a-z0-9])?")
 
 
 def policy_json(stored: Stored, snapshot: Snapshot) -> dict[str, Any]:
@@ -62,17 +62,12 @@ def if_match(values: Values) -> str | None:
     return tag[1]
 
 
-def _id(values: Values) -> str:
-    """The policy id of the path. What no policy can be called is not looked for among files."""
-    policy_id = values.path["id"]
-    if not DOCUMENT_ID.fullmatch(policy_id):
-        raise not_found("policy", policy_id)
-    return policy_id
-
-
-def _policy(caller: Caller, values: Values) -> tuple[str, str]:
-    """Which policy the path is about."""
-    return caller.organisation_id, _id(values)
+def own(caller: Caller, values: Values, what: str = "policy") -> tuple[str, str]:
+    """Which document the path is about. What none can be called is not looked for among files."""
+    document_id = values.path["id"]
+    if not _DOCUMENT_ID.fullmatch(document_id):
+        raise not_found(what, document_id)
+    return caller.organisation_id, document_id
 
 
 def writer(caller: Caller, values: Values) -> dict[str, Any]:
@@ -130,14 +125,13 @@ async def get_policy(caller: Caller, values: Values, context: Context) -> Reply:
 
 
 def _stored(caller: Caller, values: Values, snapshot: Snapshot) -> Stored:
-    policy_id = _id(values)
-    stored = snapshot.of(caller.organisation_id).get(policy_id)
-    return need(stored, "policy", policy_id)
+    organisation_id, policy_id = own(caller, values)
+    return need(snapshot.of(organisation_id).get(policy_id), "policy", policy_id)
 
 
 async def list_policy_versions(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/policies/:id/versions: newest first; stays readable after deletion."""
-    organisation_id, policy_id = _policy(caller, values)
+    organisation_id, policy_id = own(caller, values)
 
     def written() -> bytes:
         versions = context.live.repository.versions(organisation_id, policy_id)
@@ -194,7 +188,7 @@ async def update_policy(caller: Caller, values: Values, context: Context) -> Rep
     """PATCH /v1/policies/:id: only what is sent is changed; null removes an optional field."""
     body = await _sent(values, context, "policy-update", change_problems)
     stored = await context.write_policies(
-        lambda policies: policies.update(*_policy(caller, values), body, **writer(caller, values))
+        lambda policies: policies.update(*own(caller, values), body, **writer(caller, values))
     )
     return _reply(stored, context.live.snapshot)
 
@@ -202,7 +196,7 @@ async def update_policy(caller: Caller, values: Values, context: Context) -> Rep
 async def delete_policy(caller: Caller, values: Values, context: Context) -> Reply:
     """DELETE /v1/policies/:id; its versions stay readable."""
     await context.write_policies(
-        lambda policies: policies.delete(*_policy(caller, values), **writer(caller, values))
+        lambda policies: policies.delete(*own(caller, values), **writer(caller, values))
     )
     return Reply(status=204)
 
@@ -211,7 +205,7 @@ async def rollback_policy(caller: Caller, values: Values, context: Context) -> R
     """POST /v1/policies/:id/rollback: an old state becomes the newest version."""
     stored = await context.write_policies(
         lambda policies: policies.rollback(
-            *_policy(caller, values), values.body["version"], **writer(caller, values)
+            *own(caller, values), values.body["version"], **writer(caller, values)
         )
     )
     return _reply(stored, context.live.snapshot)
@@ -219,7 +213,7 @@ async def rollback_policy(caller: Caller, values: Values, context: Context) -> R
 
 async def get_preset_upgrade(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/policies/:id/preset-upgrade: what the policy's preset has that the policy has not."""
-    offer = await context.reads.read(caller, context.live.repository.preset_upgrade, *_policy(caller, values))
+    offer = await context.reads.read(caller, context.live.repository.preset_upgrade, *own(caller, values))
     upgrade = offer.upgrade
     shape = {
         "available": upgrade.available,
@@ -238,7 +232,7 @@ async def get_preset_upgrade(caller: Caller, values: Values, context: Context) -
 async def upgrade_policy(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/policies/:id/preset-upgrade: exactly what the GET shows, as a new version."""
     stored = await context.write_policies(
-        lambda policies: policies.upgrade(*_policy(caller, values), **writer(caller, values))
+        lambda policies: policies.upgrade(*own(caller, values), **writer(caller, values))
     )
     return _reply(stored, context.live.snapshot)
 

@@ -15,7 +15,7 @@ from api import clock
 from api.caller import Caller
 from api.context import Context
 from api.http.exchange import Reply, Values
-from api.http.problems import ApiError, invalid, not_found
+from api.http.problems import ApiError, invalid, need
 from api.http.route import REVIEWER, Route
 from api.policies.newest import catch_up
 from api.store import recorded_calls
@@ -97,9 +97,8 @@ def _backtest(caller: Caller, body: dict[str, Any], context: Context) -> dict[st
     context.store.read_here(catch_up, context.live)
     old = context.live.ruleset(organisation_id)
     if "policyId" in body:
-        stored = context.live.snapshot.of(organisation_id).get(body["policyId"])
-        if stored is None:
-            raise not_found("policy", body["policyId"])
+        known = context.live.snapshot.of(organisation_id)
+        stored = need(known.get(body["policyId"]), "policy", body["policyId"])
         merged = policy_as_json(stored.policy) | body.get("changes", {})
         merged = {name: value for name, value in merged.items() if value is not None and name != "version"}
         draft = policy_from_json(merged, organisation_id=organisation_id, tools=old.tools)

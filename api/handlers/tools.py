@@ -7,6 +7,7 @@ from typing import Any, Final
 from api.caller import Caller
 from api.context import Context
 from api.handlers import definitions
+from api.handlers.policies import own
 from api.http.exchange import Reply, Values
 from api.http.route import ADMIN, VIEWER, Route
 from engine.documents.tool_sets import tool_set_as_json
@@ -28,7 +29,7 @@ async def list_tools(caller: Caller, values: Values, context: Context) -> Reply:
 async def get_tools(caller: Caller, values: Values, context: Context) -> Reply:
     """GET /v1/tools/:id: a set of the organisation's own."""
     snapshot = await context.newest()
-    return _reply(TOOLS.stored(snapshot, *definitions.own(caller, values, WHAT)))
+    return _reply(TOOLS.stored(snapshot, *own(caller, values, WHAT)))
 
 
 async def create_tools(caller: Caller, values: Values, context: Context) -> Reply:
