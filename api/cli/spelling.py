@@ -49,6 +49,14 @@ def json_text(value: Any, indent: int | None = 2) -> str:
     return spelled(json.dumps(value, indent=indent, ensure_ascii=False), "\n" if indent else "")
 
 
+def json_or_text(text: str) -> Any:
+    """What somebody has written as JSON, else the text, which is refused by whoever wants another type."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
 def remarks(values: Iterable[Any]) -> list[str]:
     """What a reader of these values must know: characters that cannot be seen, words that pretend to be
     others."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
 from api.cli.api_client import RunningService, add_running_action, path_of, running
-from api.cli.spelling import json_text, spelled
+from api.cli.spelling import json_or_text, json_text, spelled
 from api.cli.terminal import USAGE, WAITS, CommandError, Subparsers, add_yes, confirm, print_json, show
 from schemas.suggestion import suggestion
 
@@ -144,15 +143,8 @@ def _parameters(given: list[str], presets: list[dict[str, Any]]) -> dict[str, An
         if name not in known:
             close = suggestion(name, known) or f"; known are {', '.join(sorted(known)) or 'none'}"
             raise CommandError(f"no preset of this pack has a parameter `{name}`{close}", USAGE)
-        found[name] = text if known[name].get("type") == "string" else _json(text)
+        found[name] = text if known[name].get("type") == "string" else json_or_text(text)
     return found
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text  # the service says what type it needs
 
 
 def _deactivate(arguments: argparse.Namespace) -> int:

@@ -4,13 +4,12 @@ runs takes the file over."""
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from api.cli.local_store import add_organisation
 from api.cli.policy_source import default_folder
-from api.cli.spelling import spelled
+from api.cli.spelling import json_or_text, spelled
 from api.cli.terminal import USAGE, CommandError, Subparsers, add_format, filled, say_error, show
 
 if TYPE_CHECKING:
@@ -88,7 +87,9 @@ def _set(arguments: argparse.Namespace) -> int:
     if setting.type != "list":
         if len(arguments.values) > 1:
             raise CommandError(f"`{arguments.name}` takes one value", USAGE)
-        value = _number(arguments.values[0]) if setting.type in ("number", "integer") else arguments.values[0]
+        value = arguments.values[0]
+        if setting.type in ("number", "integer"):
+            value = json_or_text(value)
     return _change(arguments, {arguments.name: value})
 
 
@@ -109,13 +110,6 @@ def _known(name: str) -> Parameter:
         near = suggestion(name, SETTINGS) or "; see `governance settings list`"
         raise CommandError(f"there is no setting `{name}`{near}", USAGE)
     return SETTINGS[name]
-
-
-def _number(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text  # which the schema refuses, in its own words
 
 
 def _change(arguments: argparse.Namespace, changes: dict[str, Any]) -> int:
