@@ -228,6 +228,8 @@ def _copied(name: str, items: Sequence[Given]) -> Uses:
         yield from each_of("deletes", targets)
 
 
+_MOST_MARKED: Final = 16
+"""Words of a command in which each file has its place."""
 _MOST_STARTED: Final = 32
 """Commands that are read of those which `find` starts, one for each file that is told."""
 
@@ -309,9 +311,9 @@ def _xargs(command: Command) -> Uses:
 
 def _filled(words: Sequence[str], marks: Sequence[str], files: Sequence[str]) -> list[str]:
     """The words of a command with all files that it is given one after another."""
-    if not marks:
+    mark = marks[0] if marks else ""
+    if not mark or sum(mark in word for word in words) > _MOST_MARKED:
         return [*words, *files]
-    mark = marks[0]
     return [
         word.replace(mark, file)
         for word in words

@@ -13,6 +13,7 @@ READ = [
     "ls -d ~/.ssh/* | xargs -I{} sh -c 'cat {}'",
     "ls -d ~/.ssh/* | xargs sh -c 'cat $0'",
     "ls ~/.ssh | xargs -I{} cat ~/.ssh/{}",
+    "ls -d ~/.ssh/* | xargs -I% cat " + "%a " * 20 + "%",
     "cd ~/.ssh; ls | xargs cat",
     "cat $(ls -d ~/.ssh/*)",
     'cat "$(ls -d ~/.ssh/*)"',
