@@ -100,12 +100,11 @@ def packed(command: Command) -> Uses:
     yield from marked(items)
     if names.isdisjoint({"c", "stdout", "to-stdout", "t", "test", "l", "list"}):
         yield from each_of("writes", files)
-        ends = [end for end in (*values_of(items, "suffix"), _END_OF.get(name, "")) if end]
+        # the last one counts
+        ends = [end for end in (*values_of(items, "suffix")[-1:], _END_OF.get(name, "")) if end]
         for file in files:
             plain = _ENDS.sub("", file)
             yield from each_of("writes", [plain] if plain != file else [file + end for end in ends])
-            yield from each_of(
-                "writes", [file.removesuffix(end) for end in ends if end and file.endswith(end)]
-            )
+            yield from each_of("writes", [file.removesuffix(end) for end in ends if file.endswith(end)])
         if name != "zstd" and names.isdisjoint({"k", "keep"}) and not names.isdisjoint({"r", "recursive"}):
             yield from each_of("deletes", [f"{file}/**/?*" for file in files])

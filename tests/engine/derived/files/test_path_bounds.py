@@ -70,10 +70,18 @@ def test_what_is_read_of_many_names_in_long_or_many_folders_is_bounded(
         "vim " + "-cw " * 400 + "f " * 400,
         "ed " + "f " * 400 + "<<< '" + "w\n" * 200 + "'",
         "cp " + "-t d " * 400 + "f " * 400,
+        "gzip " + "-S d " * 400 + "f " * 400,
         "ls " + "f " * 32 + "| xargs -I% cp " + "-t% " * 16 + "g " * 400,
         "ls " + "f " * 32 + "| xargs -I% cat " + "%% " * 400,
     ],
-    ids=["options of an editor", "lines of an editor", "folders of cp", "folders of xargs", "words of xargs"],
+    ids=[
+        "options of an editor",
+        "lines of an editor",
+        "folders of cp",
+        "endings of gzip",
+        "folders of xargs",
+        "words of xargs",
+    ],
 )
 def test_what_is_said_again_and_again_is_not_done_to_each_file_each_time(line: str) -> None:
     commands = commands_of(shell_reading({"inputPayload": {"command": line}}))
