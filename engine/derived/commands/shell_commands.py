@@ -62,12 +62,17 @@ _NAMED: Final = word_set(
 """Programs that tools are called after, which are then given the rest of the command alone."""
 _SHELLS: Final = word_set("bash sh zsh dash powershell pwsh")
 """The same of shells, where what they are given begins with an option: else it is a script."""
+_PYTHON: Final = word_set("python python3 ipython jupyter notebook")
+_TERMINAL: Final = word_set("shell terminal console command commands cmd cli any")
 _CALLED: Final = (
     _NAMED | _SHELLS | word_set("run execute exec call use invoke command commands cmd cli tool generic raw")
 )
 """All words of such a tool's name."""
 _REST: Final = ARGUMENTS | word_set("command cmd cmdline input")
 _OWNER: Final = re.compile(r"__|[./:]")
+_FOR_A_SHELL: Final = re.compile(r"^[ \t]*[!%]|^#!", re.MULTILINE)
+"""What a notebook gives to a shell in the midst of Python, and the first line of another script."""
+_CAPTURED: Final = re.compile(r"^[ \t]*\w+[ \t]*=[ \t]*!(.+)", re.MULTILINE)
 
 MOST_COMBINED: Final = 262_144
 """Characters of programs and arguments put together, where one call has several for one another."""
@@ -91,7 +96,7 @@ _OF_WINDOWS: Final = re.compile(
 def shell_reading(document: Mapping[str, Json]) -> ShellReading:
     """What the payload of a call would run, in normal form (see `shell.reader`); read only in part, its
     entries end with `UNREADABLE`."""
-    payload = _Payload(document.get("inputPayload"))
+    payload = _Payload(document.get("inputPayload"), _runs_python(document.get("toolName")))
     if (program := _named_after(document.get("toolName"))) is not None:
         payload.given_to(program, unwrapped(document.get("inputPayload"), Unread()))
     found = reading(payload.texts, payload.lists, payload.code, payload.surrounded)
@@ -112,7 +117,8 @@ class _Payload:
     within it and is put together again, and each further pair of a program and arguments, takes of `room`.
     """
 
-    def __init__(self, payload: Json) -> None:
+    def __init__(self, payload: Json, is_python: bool) -> None:
+        self._is_python = is_python
         self.texts: list[str] = []
         self.lists: list[list[str]] = []
         self.code: list[str] = []
@@ -151,19 +157,24 @@ class _Payload:
             self._stack.append((key, inside, again))
 
     def _script(self, key: str, text: str) -> None:
-        if text:
-            self.texts.append(text)
-            if "\\" in text:
-                turned = _OF_WINDOWS.sub(lambda found: found[0].replace("\\", "/"), text)
-                if turned != text:
-                    self.texts.append(turned)
-            try:
-                if (filled := replaced(text)) is not None:
-                    self.texts.append(filled)
-            except TooMuch:
-                self.is_partial = True
-            if key not in _SHELL_TEXTS:
-                self.code.append(text)
+        if not text:
+            return
+        if key not in _SHELL_TEXTS:
+            self.code.append(text)
+            if self._is_python:
+                self.texts += _CAPTURED.findall(text)
+                if _FOR_A_SHELL.search(text) is None:
+                    return
+        self.texts.append(text)
+        if "\\" in text:
+            turned = _OF_WINDOWS.sub(lambda found: found[0].replace("\\", "/"), text)
+            if turned != text:
+                self.texts.append(turned)
+        try:
+            if (filled := replaced(text)) is not None:
+                self.texts.append(filled)
+        except TooMuch:
+            self.is_partial = True
 
     def _object(self, value: Mapping[str, Json], again: bool) -> None:
         members = [(str(name).casefold(), member) for name, member in value.items()]
@@ -297,6 +308,14 @@ def _named_after(tool_name: Json) -> str | None:
     words = words_of(_OWNER.split(tool_name)[-1]).split()
     programs = _NAMED | _SHELLS
     return next((word for word in words if word in programs), None) if _CALLED.issuperset(words) else None
+
+
+def _runs_python(tool_name: Json) -> bool:
+    """Whether a tool is called after Python alone: what it is given is no text of a shell."""
+    if not isinstance(tool_name, str) or len(tool_name) > LONGEST_NAME:
+        return False
+    words = set(words_of(_OWNER.split(tool_name)[-1]).split())
+    return not words.isdisjoint(_PYTHON) and words.isdisjoint(_SHELLS | _NAMED | _TERMINAL)
 
 
 def _first(given: str | list[str]) -> str:

@@ -134,6 +134,22 @@ def test_a_tool_that_is_called_after_a_program_runs_it(tool: str, payload: Any, 
     assert command in shell_commands({"toolName": tool, "inputPayload": payload})
 
 
+@pytest.mark.parametrize("tool", ["execute_python", "python_repl", "mcp__x__runPythonCode", "NotebookEdit"])
+def test_a_tool_that_is_called_after_python_is_given_no_text_of_a_shell(tool: str) -> None:
+    code = "rest = set(names)\nif len(rest) > n:\n    rm (rest)"
+    assert shell_commands({"toolName": tool, "inputPayload": {"code": code}}) == (code,)
+    for text in ("x = 1\n!rm -r x", "%%bash\nrm -r x", "out = !rm -r x", "#!/bin/sh\nrm -r x"):
+        assert "rm -r x" in shell_commands({"toolName": tool, "inputPayload": {"code": text}})
+    for text in ("import os; os.system('rm -r x')", "subprocess.run(['rm', '-r', 'x'])"):
+        assert "rm -r x" in shell_commands({"toolName": tool, "inputPayload": {"code": text}})
+    assert "rm -r x" in shell_commands({"toolName": tool, "inputPayload": {"command": "cd a; rm -r x"}})
+
+
+@pytest.mark.parametrize("tool", ["run_python_or_shell", "python_terminal", "bash_python", "run_code", "x"])
+def test_a_tool_that_may_run_a_shell_is(tool: str) -> None:
+    assert "rm -r x" in shell_commands({"toolName": tool, "inputPayload": {"code": "cd a\nrm -r x"}})
+
+
 @pytest.mark.parametrize(
     ("tool", "payload"),
     [
