@@ -15,14 +15,14 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
+from itertools import islice
 from typing import Final
-from urllib.parse import quote
 
 from governance_client.deciding import AWAY_SECONDS, Deciding
 from governance_client.drivers import ClientDriver
 from governance_client.events import ClientEvent
-from governance_client.exchange import ClientRequest, Flow, NoAnswer, Unreachable, backoff, once
+from governance_client.exchange import Flow, NoAnswer, backoff
 from governance_client.journal import OfflineJournal
 from governance_client.report_queue import ReportQueue, Settled
 from governance_client.settings import ClientSettings
@@ -36,6 +36,8 @@ CLOSE_SECONDS: Final = 5.0
 ADOPT_SECONDS: Final = 30.0
 """Between looks for what processes that are gone have left behind."""
 MOST_ATTEMPTS: Final = 8
+MOST_ASKED: Final = 20
+"""Runs that other keys have left something of, at a time."""
 
 _living: weakref.WeakSet[ClientCore] = weakref.WeakSet()
 
@@ -56,6 +58,7 @@ class ClientCore:
         self.driver = ClientDriver(self.settings)
         self.deciding = Deciding(self.settings, self.queue)
         self._journals: dict[str, OfflineJournal] = {}
+        self._own_runs: dict[str, bool] = {}  # whether those that other keys have left are
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -92,24 +95,17 @@ class ClientCore:
         except NoAnswer as error:
             log.warning("reports are not sent yet: %s", error)
 
-    def journal(self, agent_id: str, runs: Collection[str] = ()) -> OfflineJournal:
-        """The journal of an agent; what others have left in it is reported from now on, with another key what
-        is of these runs, which go on."""
+    def journal(self, agent_id: str, *, looks: bool = False) -> OfflineJournal:
+        """The journal of an agent; what others have left in it is reported from now on. `looks`: it is looked
+        again for that, as for a run that goes on."""
         with self._lock:
             found = self._journals.get(agent_id)
-            if found is not None and not runs:
+            if found is not None and not looks:
                 return found
             if found is None:
                 found = self._journals[agent_id] = OfflineJournal(self.settings, agent_id)
-        self._adopt(found, runs.__contains__)
+        self.deciding.adopt(found)
         return found
-
-    def _adopt(self, journal: OfflineJournal, has_run: Callable[[str], bool]) -> None:
-        try:
-            for event, settled in journal.adopt(has_run):
-                self.queue.add(event, settled)
-        except OSError as error:
-            log.error("the journal cannot be read: %s", error)
 
     # In the background ----------------------------------------------------------------------------
 
@@ -126,15 +122,23 @@ class ClientCore:
         with self._lock:
             journals = list(self._journals.values())
         for journal in journals:
-            self._adopt(journal, self._is_shown)
+            self.deciding.adopt(journal)
+            self._adopt_of_others(journal)
 
-    def _is_shown(self, run_id: str) -> bool:
-        """Whether the service knows a run as one of this key."""
-        request = ClientRequest("GET", f"/v1/runs/{quote(run_id, safe='')}?limit=1")
-        try:
-            return self.driver.run(once(request)).status == 200
-        except Unreachable:
-            return False
+    def _adopt_of_others(self, journal: OfflineJournal) -> None:
+        """What other keys have left of runs that are of this one, as after a rotation. It is asked once about
+        each run, and about few at a time, as others may leave many."""
+        left = journal.of_others()
+        asked = islice(((run, calls) for run, calls in left.items() if run not in self._own_runs), MOST_ASKED)
+        if fresh := dict(asked):
+            try:
+                until = time.monotonic() + CLOSE_SECONDS
+                own = self.driver.run(self.deciding.own_of(fresh, until, is_going=False))
+            except NoAnswer as error:
+                log.info("it is not known yet whose runs those are: %s", error)
+            else:
+                self._own_runs.update((run, run in own) for run in fresh)
+        self.deciding.adopt(journal, [run for run in left if self._own_runs.get(run)])
 
     def close(self) -> None:
         """Send what is queued, as far as somebody takes it, and let go of connections and files. Where this

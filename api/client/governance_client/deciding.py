@@ -13,15 +13,16 @@ from __future__ import annotations
 import logging
 import math
 import random
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import quote
 
 from governance_client.decision import MalformedAnswer, Question, Status, ToolDecision, resolved
-from governance_client.events import ClientEvent, batch
+from governance_client.events import batch
 from governance_client.exchange import (
     RETRIED,
     ClientRequest,
@@ -35,6 +36,7 @@ from governance_client.exchange import (
     backoff,
     seconds_of,
 )
+from governance_client.journal import OfflineJournal
 from governance_client.report_queue import (
     FOR_THE_KEY,
     UNREADABLE,
@@ -43,7 +45,7 @@ from governance_client.report_queue import (
     ReportQueue,
     result_of,
 )
-from governance_client.run_memory import AskedCall
+from governance_client.run_memory import AskedCall, ClientRunMemory
 from governance_client.settings import ClientSettings
 
 log = logging.getLogger("governance_client")
@@ -56,6 +58,10 @@ OPEN_SECONDS: Final = 3.0
 OPEN_TRIES: Final = 3
 AWAY_SECONDS: Final = 0.5
 """In which one that was away must be reached again; its answer may take longer."""
+MOST_CALLS: Final = 200
+"""Of a run, the newest, by which it is known again."""
+_RANDOM: Final = re.compile("run-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""A run's name that nobody has chosen."""
 WELL_SECONDS: Final = 1.0
 """In which a service that has not answered a question says that it is there all the same."""
 
@@ -73,6 +79,8 @@ class Deciding:
         self._queue = queue
         self.is_away = False
         """Whether nobody answered the last time that somebody was asked."""
+        self._own_run = ""
+        """One of which a call was decided, and so one of this key."""
 
     # A call ---------------------------------------------------------------------------------------
 
@@ -84,19 +92,29 @@ class Deciding:
         if opened:
             seconds = min(seconds, OPEN_SECONDS)
         try:
-            response = yield from self._asked(call.event, time.monotonic() + seconds)
+            response = yield from self._asked(call, time.monotonic() + seconds)
         except NoAnswer as error:
             if opened and error.away:
                 return self._offline(call, str(error)), False
             return question.without_answer(_refusal(error.status), str(error)), False
         decision = _decision(call, response)
+        if response.status == 200:
+            self._own_run = question.run_id
         call.memory.learn(question, decision)
         return decision, True
 
-    def _asked(self, called: ClientEvent, deadline: float) -> Flow[ClientResponse]:
+    def _asked(self, call: AskedCall, deadline: float) -> Flow[ClientResponse]:
         """The response about this call, once all is taken that is queued of its run."""
-        yield from self.flush(called.line, deadline)
-        return (yield from self._ask(ClientRequest("POST", "/v1/events", called.content), deadline))
+        memory: ClientRunMemory | None = call.memory
+        while memory is not None:
+            if memory.unclear:
+                own = yield from self.own_of(memory.unclear, deadline, is_going=True)
+                with memory.lock:  # whoever asks meanwhile has all of it queued
+                    self.adopt(memory.journal, own)
+                    memory.unclear = {}
+            memory = memory.parent
+        yield from self.flush(call.event.line, deadline)
+        return (yield from self._ask(ClientRequest("POST", "/v1/events", call.event.content), deadline))
 
     def _joined(self, future: Future[None], deadline: float) -> Flow[None]:
         left = deadline - time.monotonic()
@@ -181,6 +199,43 @@ class Deciding:
             return True
         why = f"reports of the run cannot be sent: {response.problem()}"
         raise NoAnswer(why, away=False, status=response.status)
+
+    # Journals -------------------------------------------------------------------------------------
+
+    def adopt(self, journal: OfflineJournal, runs: Collection[str] = ()) -> None:
+        """Queue what others have left; with another key that of these runs."""
+        try:
+            for event, settled in journal.adopt(runs):
+                self._queue.add(event, settled)
+        except OSError as error:
+            log.error("the journal cannot be read: %s", error)
+
+    def own_of(
+        self, left: Mapping[str, Collection[str]], deadline: float, *, is_going: bool
+    ) -> Flow[list[str]]:
+        """Which of these runs, of which other keys have left outcomes of these calls, are of this key, as
+        after a rotation. INVARIANT: nothing is told with the key of another organisation, which may have a
+        run of the same name, unless that is random: then it must have one of the calls, too. A key that is
+        bound to an agent is shown runs of others: unless a run goes on, it must be of the same one as a run
+        of this client. Raises NoAnswer."""
+        mine = {} if is_going else (yield from self._shown(self._own_run, deadline))
+        found = []
+        for run_id, calls in left.items() if is_going or mine else ():
+            run = yield from self._shown(run_id, deadline)
+            is_shown = bool(run) and (is_going or run.get("keyId") == mine.get("keyId"))
+            known = {call.get("toolCallId") for call in run.get("toolCalls", ())}
+            if is_shown and (_RANDOM.fullmatch(run_id) or not known.isdisjoint(calls)):
+                found.append(run_id)
+        return found
+
+    def _shown(self, run_id: str, deadline: float) -> Flow[dict[str, Any]]:
+        """A run as the service shows it to this key; empty: it does not."""
+        if not run_id:
+            return {}
+        path = f"/v1/runs/{quote(run_id, safe='', errors='replace')}?limit={MOST_CALLS}"
+        response = yield from self._ask(ClientRequest("GET", path), deadline)
+        content = _content(response) if response.status == 200 else None
+        return content if isinstance(content, dict) else {}
 
     # People ---------------------------------------------------------------------------------------
 

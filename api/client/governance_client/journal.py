@@ -9,7 +9,8 @@ INVARIANT: `append` returns after the event is on disk, or raises OSError. A lin
 answered for, so no call was let through by it. What the service refuses to record is kept in `refused.jsonl`.
 
 Programs share the folder, each with a key of its own, also of other organisations: a file is adopted by who
-has its key, or has a run that stands in it, as after a rotation. What is refused for the key alone stays.
+has its key. With another key, as after a rotation, only what it tells of runs that are known to be of that
+one is, and stays unless it is taken. What is refused for the key alone stays.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -35,10 +36,11 @@ from governance_client.settings import ClientSettings
 log = logging.getLogger("governance_client")
 
 REFUSED: Final = "refused.jsonl"
-_NO_RUN: Final = frozenset[str]().__contains__
-MOST_LOOKED_FOR: Final = 20
-"""Runs of a file of another key."""
-_PLAIN: Final = ("run.started", "tool.completed", "tool.failed")
+_CONFLICT: Final = 409
+_Calls = Mapping[str, Collection[str]]
+"""By run, the calls whose outcomes are told."""
+_OUTCOMES: Final = ("tool.completed", "tool.failed")
+_PLAIN: Final = ("run.started", *_OUTCOMES)
 """What is told plainly where the service cannot read it; a call is not, as that would be another one."""
 _READ: Final = os.O_RDWR | getattr(os, "O_BINARY", 0)
 _APPEND: Final = _READ | os.O_APPEND | os.O_CREAT
@@ -57,13 +59,15 @@ class _JournalFile:
     closed: bool = False
     left: bool = False
     """Something of it is for another key, so that it stays."""
+    is_own: bool = True
+    """It was written with the key of this process."""
 
     def settled(self, event: ClientEvent, status: int, why: str) -> None:
         """An event was answered for good. Raises OSError where a refusal cannot be kept: it waits on."""
         with self.lock:
             if self.closed:
                 return  # whoever adopts it will be answered the same
-            if status in FOR_THE_KEY:
+            if status in FOR_THE_KEY or (status == _CONFLICT and not self.is_own):
                 self.left = True
             elif status != 200:
                 _keep_refused(self.path.parent / REFUSED, event, why)
@@ -97,6 +101,8 @@ class OfflineJournal:
         self._prefix = f"{whose}-"
         self._own = f"{whose}-k{hashlib.sha256(settings.api_key.encode()).hexdigest()[:16]}-"
         self._adopted: set[Path] = set()
+        self._of_others: dict[Path, tuple[int, _Calls]] = {}
+        self._closed = False
         self._lock = threading.Lock()
         self._writing: _JournalFile | None = None
         self._open: list[_JournalFile] = []
@@ -119,23 +125,56 @@ class OfflineJournal:
             file.waiting += len(events)
         return [_telling(file, event) for event in events]
 
-    def adopt(self, has_run: Callable[[str], bool] = _NO_RUN) -> Iterator[tuple[ClientEvent, Settled]]:
-        """The events that processes which are gone have left behind, in order; with another key those where
-        `has_run` says so of a run."""
-        if not self._folder.is_dir():
-            return
-        for path in sorted(self._folder.glob(f"{self._prefix}*.jsonl")):
+    def adopt(self, runs: Collection[str] = ()) -> Iterator[tuple[ClientEvent, Settled]]:
+        """The events that processes which are gone have left behind, in order; of other keys those of these
+        runs."""
+        for path in self._files():
+            is_anothers = self._is_anothers(path)
             try:
-                if path in self._adopted or (self._is_anothers(path) and not any(map(has_run, _runs(path)))):
+                is_not_meant = is_anothers and (not runs or self._calls(path).keys().isdisjoint(runs))
+                if path in self._adopted or is_not_meant:
                     continue
                 file = _locked(path, _READ)
             except OSError as error:
                 log.error("the journal %s cannot be read: %s", path, error)
                 continue
-            if file is not None:
-                self._adopted.add(path)
-                self._remember(file)
-                yield from _left(file)
+            if file is not None and self._has(file):
+                file.is_own = path.name.startswith(self._own)
+                yield from _left(file, runs if is_anothers else None)
+
+    def of_others(self, runs: Collection[str] | None = None) -> dict[str, set[str]]:
+        """The runs, of these or of all, of which other keys have left something, and the calls of each whose
+        outcomes that tells."""
+        found: dict[str, set[str]] = {}
+        for path in self._files():
+            if self._is_anothers(path) and path not in self._adopted:
+                with contextlib.suppress(OSError):
+                    for run_id, calls in self._calls(path).items():
+                        if runs is None or run_id in runs:
+                            found.setdefault(run_id, set()).update(calls)
+        return found
+
+    def _files(self) -> list[Path]:
+        return sorted(self._folder.glob(f"{self._prefix}*.jsonl")) if self._folder.is_dir() else []
+
+    def _calls(self, path: Path) -> _Calls:
+        """Read once, as long as nothing is written to it."""
+        size = path.stat().st_size
+        read, calls = self._of_others.get(path, (-1, {}))
+        if read != size:
+            calls = _calls_in(path)
+            self._of_others[path] = size, calls
+        return calls
+
+    def _has(self, file: _JournalFile) -> bool:
+        """Whether an adopted file is this one's to tell of, unless it was closed meanwhile."""
+        with self._lock:
+            if self._closed:
+                file.close()
+                return False
+            self._adopted.add(file.path)
+            self._remember(file)
+            return True
 
     def _is_anothers(self, path: Path) -> bool:
         """Whether another key has left it; names of before do not say so."""
@@ -144,7 +183,7 @@ class OfflineJournal:
     def close(self) -> None:
         """Leave what is not recorded to the next process."""
         with self._lock:
-            self._writing = None
+            self._writing, self._closed = None, True
         for file in self._open:
             with file.lock:
                 file.sealed = True
@@ -183,7 +222,8 @@ class OfflineJournal:
         return file
 
 
-def _left(file: _JournalFile) -> Iterator[tuple[ClientEvent, Settled]]:
+def _left(file: _JournalFile, runs: Collection[str] | None) -> Iterator[tuple[ClientEvent, Settled]]:
+    """What stands in a file, of these runs or all; the rest of it is left as it is."""
     with os.fdopen(os.dup(file.descriptor), "rb") as reader:
         lines = reader.read().split(b"\n")
     half = lines.pop()
@@ -193,22 +233,32 @@ def _left(file: _JournalFile) -> Iterator[tuple[ClientEvent, Settled]]:
     events = []
     for line in lines:
         try:
-            events.append(_event(line))
+            found = _event(line)
         except ValueError as error:
+            if runs is not None:
+                file.left = True
+                continue
             log.error("a line of %s is no event (%s); it is kept in %s", file.path, error, REFUSED)
             _write_to(file.path.parent / REFUSED, _refusal(line.decode(errors="replace"), str(error)))
+        else:
+            if runs is None or found.run_id in runs:
+                events.append(found)
+            else:
+                file.left = True
     file.waiting = len(events)
     file.remove_if_done()
     yield from ((event, _telling(file, event)) for event in events)
 
 
-def _runs(path: Path) -> list[str]:
-    """Some of the runs that a file tells of, unless it is gone by now."""
-    found: dict[str, None] = {}
-    for line in path.read_bytes().split(b"\n") if path.exists() else ():
+def _calls_in(path: Path) -> _Calls:
+    found: dict[str, set[str]] = {}
+    for line in path.read_bytes().split(b"\n"):
         with contextlib.suppress(ValueError):
-            found.update(dict.fromkeys(_event(line).line))
-    return list(found)[-MOST_LOOKED_FOR:]
+            event = _event(line)
+            calls = found.setdefault(event.run_id, set())
+            if event.event_type in _OUTCOMES and isinstance(about := json.loads(line).get("metadata"), dict):
+                calls.add(str(about.get("toolCallId")))
+    return found
 
 
 def _telling(file: _JournalFile, event: ClientEvent) -> Settled:

@@ -10,7 +10,7 @@ import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, Final
@@ -178,6 +178,8 @@ class ClientRunMemory:
     journal: OfflineJournal
     parent: ClientRunMemory | None = None
     named: tuple[str, ...] = ()
+    unclear: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """What other keys have left of these: whose that is must be known before anything is asked."""
     stopped: ToolDecision | None = None
     refused: OrderedDict[bytes, ToolDecision] = field(default_factory=OrderedDict)
     beyond: ToolDecision | None = None

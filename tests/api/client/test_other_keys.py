@@ -4,11 +4,16 @@ could not report is reported with its key, or with that of who has its runs."""
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from governance_client import ClientSettings, Governance, core
+from governance_client import journal as offline
+from governance_client.deciding import Deciding
 from governance_client.events import event
+from governance_client.exchange import Flow
 from governance_client.journal import OfflineJournal
 
 from tests.api.client import stub
@@ -113,3 +118,91 @@ def test_an_output_that_is_refused_for_the_key_is_kept(told: Told) -> None:
             assert run.check("send", {}).status == "unauthorized"
         (file,) = left(settings)
         assert "a page" in file.read_text(encoding="utf-8")
+
+
+def test_another_key_of_the_same_agent_leaves_it(
+    told: Told, service: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is shown the runs of its agent, and may tell of none that another key has begun."""
+    monkeypatch.setattr(core, "ADOPT_SECONDS", 0.1)
+    settings = told(api_key=service.key()["key"])
+    run_id = has_read(settings)
+    leave(settings, service.ids("run"), {"toolCallId": "c", "outputPayload": "a page"})
+    bound = told(api_key=service.key(agent_id="payer")["key"])
+    asked: list[str] = []
+    shown = Deciding._shown
+
+    def noted(self: Deciding, run: str, deadline: float) -> Flow[dict[str, Any]]:
+        asked.append(run)
+        return shown(self, run, deadline)
+
+    monkeypatch.setattr(Deciding, "_shown", noted)
+    with Governance(bound) as governance, governance.run("another") as run:
+        run.check("list", {})
+        until(lambda: run_id in asked)
+        time.sleep(0.5)
+    assert asked.count(run_id) == 1, "of what is not of it, it asks once"
+    assert sends(settings, run_id) == "blocked"
+    assert left(settings) == []
+
+
+def test_what_goes_on_from_a_run_of_another_key_is_left_to_its_own(told: Told, service: Served) -> None:
+    one, other = (told(api_key=service.key()["key"]) for _ in range(2))
+    above = has_read(other)
+    with Governance(one) as governance, governance.run("a task", parent=above) as run:
+        run.pause()
+        fetched = run.check("fetch", {})
+    begun = service.ids("run")
+    journal = OfflineJournal(one, "payer")
+    about = {"toolCallId": fetched.tool_call_id, "outputPayload": "a page"}
+    journal.append(
+        [
+            event("run.started", (above, begun), "payer", {"task": "a task", "parentRunId": above}),
+            event("tool.completed", (above, run.run_id), "payer", {**about, "parentRunId": above}),
+        ]
+    )
+    journal.close()
+    assert sends(other, above) == "blocked"
+    assert len(left(one)) == 1
+    assert sends(one, begun) != "invalid", "the other key has begun its run"
+    assert sends(one, run.run_id) == "blocked"
+    assert left(one) == []
+
+
+def test_a_run_of_the_same_name_in_another_organisation_learns_nothing(told: Told, service: Served) -> None:
+    """As where one program serves several, and names its runs by the day."""
+    service.organisation("twin")
+    keys = service.key()["key"], service.key("twin")["key"]
+    settings, twin = (told(api_key=key) for key in keys)
+    with Governance(settings) as governance, governance.run("a task", run_id="nightly-1") as run:
+        run.pause()
+        fetched = run.check("fetch", {})
+    leave(settings, "nightly-1", {"toolCallId": fetched.tool_call_id, "outputPayload": "a secret"})
+    for _ in range(2):
+        assert sends(twin, "nightly-1") == "allowed"
+    assert sends(settings, "nightly-1") == "blocked"
+
+
+def test_a_client_that_is_closed_meanwhile_keeps_nothing_from_others(told: Told, service: Served) -> None:
+    """Which is told whose runs those are only then."""
+    settings = told(api_key=service.key()["key"])
+    run_id = has_read(settings)
+    journal = OfflineJournal(settings, "payer")
+    journal.close()
+    assert list(journal.adopt()) == []
+    assert sends(settings, run_id) == "blocked"
+    assert left(settings) == []
+
+
+def test_what_stays_is_read_once(told: Told, service: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many processes come and go; another key may have left much."""
+    leave(told(api_key="agk_gone"), "a run", {"toolCallId": "c", "outputPayload": "a page"})
+    read: list[Path] = []
+    calls_in = offline._calls_in
+    monkeypatch.setattr(offline, "_calls_in", lambda path: read.append(path) or calls_in(path))
+    with Governance(told(api_key=service.key()["key"])) as governance:
+        governance.run("a task").check("list", {})
+        assert read == []
+        for _ in range(3):
+            governance.run("a task", run_id=service.ids("run")).check("list", {})
+        assert len(read) == 1
