@@ -70,7 +70,8 @@ class Hook:
         self.clock, self.sleep = clock, sleep
         self.time = own_seconds(setup.timeout)
         self.deadline = begun + self.time
-        self.tag, self.looks = journal.tag_of(setup.key), False
+        self.tag = journal.tag_of(setup.key)
+        self.looked_for: list[str] | None = None
         self.call_id = f"call-{os.urandom(12).hex()}"
         self.at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
@@ -218,9 +219,10 @@ class Hook:
         rotation. INVARIANT: nobody else is told of it, and no run is begun with another key. Raises Away."""
         if entry.get("key", self.tag) == self.tag:
             return True
+        if self.looked_for is None:
+            self.looked_for = journal.runs_to_look_for(self.setup.journal, self.tag, MOST_UNTAKEN)
         if run not in known:
-            self.looks = self.looks if known else journal.may_look(self.setup.journal)
-            looks = self.looks and run != "" and len(known) < MOST_UNTAKEN
+            looks = run in self.looked_for
             known[run] = looks and link.shows_run(self.setup, run.removeprefix("run "), seconds)
         return known[run]
 

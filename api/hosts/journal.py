@@ -70,15 +70,19 @@ def run_name(run_id: str) -> str:
     return run_id and f"run {run_id}"
 
 
-def may_look(folder: Path) -> bool:
-    """Whether it is time to look for runs of others; then it is not for a while, whichever hook asks."""
-    mark = folder / _LOOKED
+def runs_to_look_for(folder: Path, tag: str, most: int) -> list[str]:
+    """Some of the runs that hooks with other keys have told of, where it is time to look whose they are; then
+    it is not for a while, whichever hook of this key asks. INVARIANT: they are drawn, so that none is kept
+    from being looked for by those of a key that is gone."""
+    mark = folder / f"{_LOOKED}-{tag}"
     with contextlib.suppress(OSError):
         if 0 <= time.time() - mark.stat().st_mtime < LOOK_SECONDS:
-            return False
+            return []
     with contextlib.suppress(OSError):
         mark.touch()
-    return True
+    found = {whose(each)[1]: os.urandom(8) for each in waiting(folder) if each.get("key", tag) != tag}
+    found.pop("", None)
+    return sorted(found, key=found.__getitem__)[:most]
 
 
 def append(folder: Path, entry: dict[str, Any]) -> None:

@@ -70,6 +70,26 @@ def test_it_is_not_looked_for_each_time_whose_it_is(service: Served, reading: Ag
         assert len(proxy.requests) == 3 + 1
 
 
+def test_those_of_a_key_that_is_gone_keep_none_from_being_told(
+    service: Served, agent: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is looked for few at a time, and each time for others; what other keys look for does not count."""
+    made = agent("claude-code", url=AWAY, key="agk_gone")
+    for number in range(8):
+        made.session = f"gone-{number}"
+        made.tell("prompt")
+    key = service.key()
+    has_read(Agent(service, "claude-code", made.folder, key=key["key"]))
+    rotated = service.answered("admin", "POST", f"/v1/api-keys/{key['keyId']}/rotate")["key"]
+    other = Agent(service, "claude-code", made.folder, key=service.key()["key"])
+    after = Agent(service, "claude-code", made.folder, key=rotated)
+    assert other.call().goes_ahead
+    for _ in range(30):
+        assert after.call().goes_ahead
+        monkeypatch.setattr(journal, "LOOK_SECONDS", 0.0)
+    assert len(waiting(after)) == 8
+
+
 def test_a_run_that_is_not_known_yet_is_not_begun_with_another_key(service: Served, agent: Make) -> None:
     made = agent("claude-code", key=service.key()["key"], url=AWAY)
     assert made.tell("prompt").code == 0
