@@ -219,8 +219,10 @@ class Deciding:
         bound to an agent is shown runs of others: unless a run goes on, it must be of the same one as a run
         of this client. Raises NoAnswer."""
         mine = {} if is_going else (yield from self._shown(self._own_run, deadline))
+        if not is_going and not mine:
+            raise NoAnswer("no call of a run was decided yet", away=False)
         found = []
-        for run_id, calls in left.items() if is_going or mine else ():
+        for run_id, calls in left.items():
             run = yield from self._shown(run_id, deadline)
             is_shown = bool(run) and (is_going or run.get("keyId") == mine.get("keyId"))
             known = {call.get("toolCallId") for call in run.get("toolCalls", ())}
@@ -234,8 +236,14 @@ class Deciding:
             return {}
         path = f"/v1/runs/{quote(run_id, safe='', errors='replace')}?limit={MOST_CALLS}"
         response = yield from self._ask(ClientRequest("GET", path), deadline)
-        content = _content(response) if response.status == 200 else None
-        return content if isinstance(content, dict) else {}
+        content = _content(response)
+        if response.status == 200 and isinstance(content, dict):
+            return content
+        if response.status in (*UNREADABLE, 404) and _code(response):
+            return {}
+        raise NoAnswer(
+            f"it is not shown whose a run is: {response.problem()}", away=False, status=response.status
+        )
 
     # People ---------------------------------------------------------------------------------------
 

@@ -12,8 +12,9 @@ import pytest
 from governance_client import ClientSettings, Governance, core
 from governance_client import journal as offline
 from governance_client.deciding import Deciding
+from governance_client.drivers import ClientDriver
 from governance_client.events import event
-from governance_client.exchange import Flow
+from governance_client.exchange import ClientRequest, ClientResponse, Flow
 from governance_client.journal import OfflineJournal
 
 from tests.api.client import stub
@@ -206,3 +207,41 @@ def test_what_stays_is_read_once(told: Told, service: Served, monkeypatch: pytes
         for _ in range(3):
             governance.run("a task", run_id=service.ids("run")).check("list", {})
         assert len(read) == 1
+
+
+@pytest.mark.parametrize("answer", [Answer(404, b"<html>"), Answer(401, b"{}"), Answer(200, b"[]")])
+def test_nothing_is_decided_while_it_is_not_said_whose_a_run_is(
+    told: Told, service: Served, answer: Answer
+) -> None:
+    """As where a proxy knows nobody behind it yet."""
+    key = service.key()
+    run_id = has_read(told(api_key=key["key"]))
+    rotated = service.answered("admin", "POST", f"/v1/api-keys/{key['keyId']}/rotate")["key"]
+    settings = told(api_key=rotated)
+    answers = [answer]
+    shown = ClientDriver._request
+
+    def request(self: ClientDriver, asked: ClientRequest) -> ClientResponse:
+        if asked.path.startswith("/v1/runs/") and answers:
+            return ClientResponse(answers[0].status, answers.pop().body)
+        return shown(self, asked)
+
+    with pytest.MonkeyPatch.context() as patch, Governance(settings) as governance:
+        patch.setattr(ClientDriver, "_request", request)
+        with governance.run("a task", run_id=run_id) as run:
+            run.pause()
+            assert run.check("send", {}).status in ("unavailable", "unauthorized", "invalid")
+            assert run.check("send", {}).status == "blocked"
+
+
+def test_whose_runs_those_are_is_asked_once_a_call_is_decided(
+    told: Told, service: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core, "ADOPT_SECONDS", 0.1)
+    key = service.key()
+    has_read(told(api_key=key["key"]))
+    rotated = service.answered("admin", "POST", f"/v1/api-keys/{key['keyId']}/rotate")["key"]
+    with Governance(told(api_key=rotated)) as governance, governance.run("another") as run:
+        time.sleep(0.5)
+        run.check("send", {})
+        until(lambda: left(told()) == [])
