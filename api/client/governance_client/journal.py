@@ -146,12 +146,16 @@ class OfflineJournal:
         """The runs, of these or of all, of which other keys have left something, and the calls of each whose
         outcomes that tells."""
         found: dict[str, set[str]] = {}
-        for path in self._files():
-            if self._is_anothers(path) and path not in self._adopted:
-                with contextlib.suppress(OSError):
-                    for run_id, calls in self._calls(path).items():
-                        if runs is None or run_id in runs:
-                            found.setdefault(run_id, set()).update(calls)
+        try:
+            left = [path for path in self._files() if self._is_anothers(path) and path not in self._adopted]
+        except OSError as error:
+            log.error("the journal cannot be read: %s", error)
+            left = []
+        for path in left:
+            with contextlib.suppress(OSError):
+                for run_id, calls in self._calls(path).items():
+                    if runs is None or run_id in runs:
+                        found.setdefault(run_id, set()).update(calls)
         return found
 
     def _files(self) -> list[Path]:

@@ -245,3 +245,16 @@ def test_whose_runs_those_are_is_asked_once_a_call_is_decided(
         time.sleep(0.5)
         run.check("send", {})
         until(lambda: left(told()) == [])
+
+
+def test_a_folder_that_nobody_may_look_into_stops_no_run(
+    told: Told, service: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the home of another user."""
+
+    def refused(*_: object, **__: object) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    settings = told()
+    monkeypatch.setattr(Path, "is_dir", refused)
+    assert sends(settings, service.ids("run")) == "allowed"
