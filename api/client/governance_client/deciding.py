@@ -14,6 +14,7 @@ import logging
 import math
 import random
 import re
+import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
@@ -79,6 +80,7 @@ class Deciding:
         self._queue = queue
         self.is_away = False
         """Whether nobody answered the last time that somebody was asked."""
+        self._adopting = threading.RLock()
         self._own_run = ""
         """One of which a call was decided, and so one of this key."""
 
@@ -109,9 +111,8 @@ class Deciding:
         while memory is not None:
             if memory.unclear:
                 own = yield from self.own_of(memory.unclear, deadline, is_going=True)
-                with memory.lock:  # whoever asks meanwhile has all of it queued
-                    self.adopt(memory.journal, own)
-                    memory.unclear = {}
+                self.adopt(memory.journal, own)
+                memory.unclear = {}
             memory = memory.parent
         yield from self.flush(call.event.line, deadline)
         return (yield from self._ask(ClientRequest("POST", "/v1/events", call.event.content), deadline))
@@ -203,12 +204,14 @@ class Deciding:
     # Journals -------------------------------------------------------------------------------------
 
     def adopt(self, journal: OfflineJournal, runs: Collection[str] = ()) -> None:
-        """Queue what others have left; with another key that of these runs."""
-        try:
-            for event, settled in journal.adopt(runs):
-                self._queue.add(event, settled)
-        except OSError as error:
-            log.error("the journal cannot be read: %s", error)
+        """Queue what others have left; with another key that of these runs. Whoever comes meanwhile goes on
+        when all of it is queued."""
+        with self._adopting:
+            try:
+                for event, settled in journal.adopt(runs):
+                    self._queue.add(event, settled)
+            except OSError as error:
+                log.error("the journal cannot be read: %s", error)
 
     def own_of(
         self, left: Mapping[str, Collection[str]], deadline: float, *, is_going: bool

@@ -92,6 +92,46 @@ class _JournalFile:
             os.close(self.descriptor)
 
 
+@dataclass(slots=True, eq=False)
+class _OthersFile:
+    """One that another key has left. INVARIANT: it is locked for nobody, so that whoever has its key may tell
+    of it at any time, and goes only when all of it is recorded."""
+
+    path: Path
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    told: set[str] = field(default_factory=set)
+    """Runs of which this process tells."""
+    _read: tuple[int, _Calls] = (-1, {})
+    _rest: set[bytes] | None = None
+
+    def calls(self) -> _Calls:
+        """Read once, as long as nothing is written to it. Raises OSError."""
+        size = self.path.stat().st_size
+        if self._read[0] != size:
+            self._read = size, _calls_in(self.path)
+        return self._read[1]
+
+    def events(self) -> list[ClientEvent]:
+        lines = self.path.read_bytes().split(b"\n")[:-1]
+        self._rest = set(lines) if self._rest is None else self._rest
+        found = []
+        for line in lines:
+            with contextlib.suppress(ValueError):
+                found.append(_event(line))
+        return found
+
+    def settled(self, event: ClientEvent, status: int, why: str) -> None:
+        with self.lock:
+            if self._rest is None or status in FOR_THE_KEY or status == _CONFLICT:
+                return
+            if status != 200:
+                _keep_refused(self.path.parent / REFUSED, event, why)
+            self._rest.discard(event.content)
+            if not self._rest:
+                with contextlib.suppress(OSError):  # it is told again
+                    self.path.unlink(missing_ok=True)
+
+
 class OfflineJournal:
     """See the module; the journal of one process and agent in a folder that others share."""
 
@@ -101,7 +141,7 @@ class OfflineJournal:
         self._prefix = f"{whose}-"
         self._own = f"{whose}-k{hashlib.sha256(settings.api_key.encode()).hexdigest()[:16]}-"
         self._adopted: set[Path] = set()
-        self._of_others: dict[Path, tuple[int, _Calls]] = {}
+        self._of_others: dict[Path, _OthersFile] = {}
         self._closed = False
         self._lock = threading.Lock()
         self._writing: _JournalFile | None = None
@@ -129,46 +169,52 @@ class OfflineJournal:
         """The events that processes which are gone have left behind, in order; of other keys those of these
         runs."""
         for path in self._files():
-            is_anothers = self._is_anothers(path)
             try:
-                is_not_meant = is_anothers and (not runs or self._calls(path).keys().isdisjoint(runs))
-                if path in self._adopted or is_not_meant:
-                    continue
-                file = _locked(path, _READ)
+                if self._is_anothers(path):
+                    found = self._of_runs(path, runs) if runs else []
+                elif path in self._adopted or (file := _locked(path, _READ)) is None or not self._has(file):
+                    found = []
+                else:
+                    file.is_own = path.name.startswith(self._own)
+                    found = _left(file)
             except OSError as error:
                 log.error("the journal %s cannot be read: %s", path, error)
-                continue
-            if file is not None and self._has(file):
-                file.is_own = path.name.startswith(self._own)
-                yield from _left(file, runs if is_anothers else None)
+            else:
+                yield from found
+
+    def _of_runs(self, path: Path, runs: Collection[str]) -> list[tuple[ClientEvent, Settled]]:
+        """What another key has left of these runs, unless its process lives or it was told before."""
+        file = self._of_others.setdefault(path, _OthersFile(path))
+        with file.lock:
+            fresh = [run_id for run_id in file.calls() if run_id in runs and run_id not in file.told]
+            if not fresh or (held := _locked(path, _READ)) is None:
+                return []
+            held.close()
+            events = file.events()
+            file.told.update(fresh)
+        return [(event, partial(file.settled, event)) for event in events if event.run_id in fresh]
 
     def of_others(self, runs: Collection[str] | None = None) -> dict[str, set[str]]:
-        """The runs, of these or of all, of which other keys have left something, and the calls of each whose
-        outcomes that tells."""
+        """The runs, of these or of all, of which other keys have left what was not told yet, and the calls of
+        each whose outcomes that tells."""
         found: dict[str, set[str]] = {}
         try:
-            left = [path for path in self._files() if self._is_anothers(path) and path not in self._adopted]
+            left = list(filter(self._is_anothers, self._files()))
         except OSError as error:
             log.error("the journal cannot be read: %s", error)
             left = []
+        for path in set(self._of_others.copy()) - set(left):
+            self._of_others.pop(path, None)
         for path in left:
-            with contextlib.suppress(OSError):
-                for run_id, calls in self._calls(path).items():
-                    if runs is None or run_id in runs:
+            file = self._of_others.setdefault(path, _OthersFile(path))
+            with contextlib.suppress(OSError), file.lock:
+                for run_id, calls in file.calls().items():
+                    if (runs is None or run_id in runs) and run_id not in file.told:
                         found.setdefault(run_id, set()).update(calls)
         return found
 
     def _files(self) -> list[Path]:
         return sorted(self._folder.glob(f"{self._prefix}*.jsonl")) if self._folder.is_dir() else []
-
-    def _calls(self, path: Path) -> _Calls:
-        """Read once, as long as nothing is written to it."""
-        size = path.stat().st_size
-        read, calls = self._of_others.get(path, (-1, {}))
-        if read != size:
-            calls = _calls_in(path)
-            self._of_others[path] = size, calls
-        return calls
 
     def _has(self, file: _JournalFile) -> bool:
         """Whether an adopted file is this one's to tell of, unless it was closed meanwhile."""
@@ -198,7 +244,7 @@ class OfflineJournal:
     def after_fork(self) -> None:
         """In the child: the files are the parent's, which must not stay locked when that one dies."""
         self._lock, self._writing = threading.Lock(), None
-        self._adopted = set()
+        self._adopted, self._of_others = set(), {}
         for file in self._open:
             file.lock = threading.Lock()
             file.close()
@@ -226,8 +272,7 @@ class OfflineJournal:
         return file
 
 
-def _left(file: _JournalFile, runs: Collection[str] | None) -> Iterator[tuple[ClientEvent, Settled]]:
-    """What stands in a file, of these runs or all; the rest of it is left as it is."""
+def _left(file: _JournalFile) -> list[tuple[ClientEvent, Settled]]:
     with os.fdopen(os.dup(file.descriptor), "rb") as reader:
         lines = reader.read().split(b"\n")
     half = lines.pop()
@@ -237,21 +282,13 @@ def _left(file: _JournalFile, runs: Collection[str] | None) -> Iterator[tuple[Cl
     events = []
     for line in lines:
         try:
-            found = _event(line)
+            events.append(_event(line))
         except ValueError as error:
-            if runs is not None:
-                file.left = True
-                continue
             log.error("a line of %s is no event (%s); it is kept in %s", file.path, error, REFUSED)
             _write_to(file.path.parent / REFUSED, _refusal(line.decode(errors="replace"), str(error)))
-        else:
-            if runs is None or found.run_id in runs:
-                events.append(found)
-            else:
-                file.left = True
     file.waiting = len(events)
     file.remove_if_done()
-    yield from ((event, _telling(file, event)) for event in events)
+    return [(event, _telling(file, event)) for event in events]
 
 
 def _calls_in(path: Path) -> _Calls:

@@ -258,3 +258,22 @@ def test_a_folder_that_nobody_may_look_into_stops_no_run(
     settings = told()
     monkeypatch.setattr(Path, "is_dir", refused)
     assert sends(settings, service.ids("run")) == "allowed"
+
+
+def test_of_a_file_of_several_runs_each_is_told_when_it_goes_on(told: Told, service: Served) -> None:
+    key = service.key()
+    settings = told(api_key=key["key"])
+    with Governance(settings) as governance:
+        runs = [governance.run("a task", run_id=service.ids("run")) for _ in range(2)]
+        fetched = [run.check("fetch", {}) for run in runs]
+    journal = OfflineJournal(settings, "payer")
+    for run, call in zip(runs, fetched, strict=True):
+        about = {"toolCallId": call.tool_call_id, "outputPayload": "a page"}
+        journal.append([event("tool.completed", (run.run_id,), "payer", about)])
+    journal.close()
+    rotated = service.answered("admin", "POST", f"/v1/api-keys/{key['keyId']}/rotate")["key"]
+    with Governance(told(api_key=rotated)) as governance:
+        for number, run in enumerate(runs):
+            assert len(left(settings)) == 1, number
+            assert governance.run("a task", run_id=run.run_id).check("send", {}).status == "blocked"
+    assert left(settings) == []
