@@ -235,6 +235,8 @@ class Hook:
             name, raw = entry["host"], entry["input"].encode()
             told(name, raw, lambda body: post(whose, name, body, min(seconds, ASK_SECONDS), **query))
         except HookRefused as refused:
+            if refused.is_anothers:
+                entry["key"] = journal.OTHER_KEY
             if refused.key or refused.is_anothers:
                 raise journal.Untaken(str(refused), journal.whose(entry)[0 if refused.key else 1]) from None
             return "" if refused.code == "event_id_conflict" else str(refused)

@@ -33,13 +33,15 @@ LEAST_ROOM: Final = 4 << 20
 """Bytes on the disk: more than an output that the service takes."""
 _TEXTS: Final = ("host", "agentId", "callId", "at", "input")
 _NO_ENTRY: Final = "line"
+OTHER_KEY: Final = ""
+"""The `key` of an entry that has turned out to be of another than it was written with."""
 _LOOKED: Final = "looked"
 LOOK_SECONDS: Final = 600.0
 """After which it is looked again whether runs that hooks with another key have told of are of this one."""
 
 Send = Callable[[dict[str, Any]], str | None]
-"""Tells the service of one entry; returns why it is refused, or nothing; None: it stays. Raises OSError when
-the service is away."""
+"""Tells the service of one entry; returns why it is refused, or nothing; None: it stays, with the `key` that it
+has then. Raises OSError when the service is away."""
 
 
 class Untaken(Exception):
@@ -119,6 +121,7 @@ def replay(folder: Path, send: Send, go_on: Callable[[], bool]) -> bool:
     with contextlib.suppress(BlockingIOError), _locked(folder, _TELLING, wait=False):
         with _locked(folder, _WRITING, wait=True):
             found = list(_entries(folder / WAITING))
+        keys = [each.get("key") for each in found]
         left: list[dict[str, Any]] = []
         looked_at = 0
         try:
@@ -132,7 +135,7 @@ def replay(folder: Path, send: Send, go_on: Callable[[], bool]) -> bool:
                     _write(folder / REFUSED, {**entry, "refused": why})
                 looked_at += 1
         finally:
-            if looked_at > len(left):
+            if looked_at > len(left) or keys != [each.get("key") for each in found]:
                 with _locked(folder, _WRITING, wait=True):
                     now = list(_entries(folder / WAITING))  # others have put more behind these
                     _replace(folder / WAITING, [*left, *now[looked_at:]])

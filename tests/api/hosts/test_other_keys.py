@@ -90,6 +90,27 @@ def test_those_of_a_key_that_is_gone_keep_none_from_being_told(
     assert len(waiting(after)) == 8
 
 
+def test_nor_do_runs_that_turn_out_to_be_of_another_key(service: Served, agent: Make) -> None:
+    """As where a key is not rotated but replaced while sessions go on: they are not tried again each time."""
+    first, key = service.key()["key"], service.key()["key"]
+    made = [agent("claude-code", key=first)]
+    made += [Agent(service, "claude-code", made[0].folder, key=first) for _ in range(7)]
+    for each in made:
+        assert each.call(READ).goes_ahead
+    for each in made:
+        each.key, each.url = key, AWAY
+        assert each.tell("result", READ).code == 0
+    last = Agent(service, "claude-code", made[0].folder, key=key, url=AWAY)
+    last.tell("prompt")
+    other = Agent(service, "claude-code", made[0].folder, key=key)
+    for _ in range(2):
+        assert other.call().goes_ahead
+    assert len(waiting(other)) == 8
+    assert runs(service, last, key) == 200
+    made[0].key, made[0].url = first, ""
+    assert "No sending" in made[0].call(SEND).text
+
+
 def test_a_run_that_is_not_known_yet_is_not_begun_with_another_key(service: Served, agent: Make) -> None:
     made = agent("claude-code", key=service.key()["key"], url=AWAY)
     assert made.tell("prompt").code == 0
