@@ -40,8 +40,8 @@ LOOK_SECONDS: Final = 600.0
 """After which it is looked again whether runs that hooks with another key have told of are of this one."""
 
 Send = Callable[[dict[str, Any]], str | None]
-"""Tells the service of one entry; returns why it is refused, or nothing; None: it stays, with the `key` that it
-has then. Raises OSError when the service is away."""
+"""Tells the service of one entry; returns why it is refused, or nothing; None: it stays, with the `key` that
+it has then. Raises OSError when the service is away."""
 
 
 class Untaken(Exception):
