@@ -17,6 +17,7 @@ ROWS = {"values": [[f"Task {number}", "open", f"n{number}"] for number in range(
 TOOLS = [
     ToolSet("t", "T", (ToolDeclaration(("sheet",), "files"), ToolDeclaration(("bash",), "shell", "execute")))
 ]
+PAYING = [ToolSet("p", "P", (ToolDeclaration(("pay_invoice",), "payment", "pay"),))]
 GIT = 'derived.commands.exists(command, command.program == "git")'
 
 
@@ -58,6 +59,15 @@ def test_what_is_not_asked_of_a_kind_is_not_worked_out(monkeypatch: pytest.Monke
     assert read == []
     assert rules.evaluate(ToolCall.of(toolName="bash", inputPayload={"command": "git log"})).matches
     assert read == ["bash"]
+
+
+@pytest.mark.parametrize("asked", ["has(tool.words) == true", "(has(tool.words) ? 1 : 2) == 1"])
+def test_every_tool_has_all_members_of_a_tool(asked: str) -> None:
+    condition = Condition(expression=f'tool.kind == "shell" || {asked} && has(derived.amount)')
+    rules = Ruleset.build([Policy("p", "P", "block", (condition,))], tools=PAYING)
+    call = ToolCall.of(toolName="pay_invoice", inputPayload={"amount": 5})
+    found = [rules.evaluate(call).matches for _ in range(20)]
+    assert all(matches and not matches[0].faults for matches in found)
 
 
 def test_the_first_expression_narrows_for_the_next() -> None:
