@@ -93,6 +93,13 @@ def test_a_source_file_is_written_however_long_it_is(tool: str, path: Path) -> N
     assert [each.reason for each in found if each.faults or each.policy.action != "warn"] == []
 
 
+@pytest.mark.parametrize("name", ["aws_secret_access_key=settings.key", "process.env.npm_config_registry"])
+def test_a_long_file_may_name_secrets(name: str) -> None:
+    text = SOURCES[0].read_text(encoding="utf-8")[:12_000] * 3 + f"\nconnect({name})\n"
+    call = ToolCall.of(toolName="Write", inputPayload={"file_path": "/home/ann/shop/s.py", "content": text})
+    assert outcome(ruleset("starter"), call) == ("allow", [])
+
+
 def test_many_rows_for_a_sheet_are_left_alone() -> None:
     for tool in ("mcp__google_sheets__append_rows", "hubspot_batch_create_contacts", "notion_create_pages"):
         for pack in ("starter", "office-agent"):
