@@ -93,7 +93,7 @@ def uses_of(command: Command) -> Uses:
             and not target.startswith(("/dev/tcp/", "/dev/udp/"))
         ) and operator not in ("<<", "<<-", "<<<"):
             yield ("writes" if ">" in operator else "reads"), target
-            if operator in (">", ">|", "&>") and not target.endswith(":") and _prints_nothing(name, command):
+            if operator in (">", ">|", "&>") and target[-1:] not in (":", "/") and _prints_nothing(name, command):
                 yield "deletes", target
     if name in DOWNLOADERS:
         yield from each_of("writes", saved(name, command.words))

@@ -94,6 +94,8 @@ COMMANDS: list[tuple[str, str, list[str]]] = [
     ("wc -l a.key; sha256sum a.key", "reads", []),
     ("wipefs /dev/sda; wipefs -n -a /dev/sdb", "deletes", []),
     ("wipefs -af /dev/sda; wipefs --al /dev/sdb", "deletes", ["/dev/sda", "/dev/sdb"]),
+    (": > a.txt", "deletes", ["a.txt"]),
+    (": <path>/<number>/<field>", "deletes", []),
     ("chmod 600 ~/.ssh/config", "writes", []),
     ("echo x | base64 > a.txt", "writes", ["a.txt"]),
     ("git clean -n", "deletes", []),
