@@ -93,7 +93,8 @@ def uses_of(command: Command) -> Uses:
             and not target.startswith(("/dev/tcp/", "/dev/udp/"))
         ) and operator not in ("<<", "<<-", "<<<"):
             yield ("writes" if ">" in operator else "reads"), target
-            if operator in (">", ">|", "&>") and target[-1:] not in (":", "/") and _prints_nothing(name, command):
+            may_be_file = not target.endswith((":", "/"))
+            if operator in (">", ">|", "&>") and may_be_file and _prints_nothing(name, command):
                 yield "deletes", target
     if name in DOWNLOADERS:
         yield from each_of("writes", saved(name, command.words))
