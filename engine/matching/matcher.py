@@ -76,10 +76,12 @@ class CompiledPolicy(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     def __post_init__(self) -> None:
         # The cheapest first, of the same effort the last: people name the tool first, which is what the
-        # index has looked at already. Of expressions the first one narrows for the next.
+        # index has looked at already. Of expressions the first one narrows for the next; those that take no
+        # steps of what all of a call share stand before the others.
         fields = [each for each in reversed(self.conditions) if each.path is not None]
         fields.sort(key=_effort)
-        expressions = (each for each in self.conditions if each.path is None)
+        expressions = [each for each in self.conditions if each.expression is not None]
+        expressions.sort(key=lambda each: each.expression is not None and each.expression.metered)
         force_setattr(self, "order", (*fields, *expressions))
 
     @classmethod

@@ -75,6 +75,9 @@ def test_the_first_expression_narrows_for_the_next() -> None:
     named = Condition("toolName", "equals", "a")
     rules = Ruleset.build([Policy("p", "P", "block", (named, narrow, dear))])
     assert [each.condition for each in rules.rules["p"].order] == [named, narrow, dear]
+    other = Condition(expression="[1].all(n, n == 3)")
+    rules = Ruleset.build([Policy("p", "P", "block", (named, dear, other, narrow))])
+    assert [each.condition for each in rules.rules["p"].order] == [named, narrow, dear, other]
 
 
 SOURCES = sorted((ROOT / "engine").rglob("*.py"), key=lambda path: -path.stat().st_size)[:60]
