@@ -76,13 +76,10 @@ class CompiledPolicy(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     def __post_init__(self) -> None:
         # The cheapest first, of the same effort the last: people name the tool first, which is what the
-        # index has looked at already. Of expressions the first one narrows for the next; those that take no
-        # steps of what all of a call share stand before the others.
-        fields = [each for each in reversed(self.conditions) if each.path is not None]
-        fields.sort(key=_effort)
+        # index has looked at already. Of expressions the first one narrows for the next.
+        fields = [each for each in reversed(self.conditions) if each.expression is None]
         expressions = [each for each in self.conditions if each.expression is not None]
-        expressions.sort(key=lambda each: each.expression is not None and each.expression.metered)
-        force_setattr(self, "order", (*fields, *expressions))
+        force_setattr(self, "order", tuple(sorted((*fields, *expressions), key=_effort)))
 
     @classmethod
     def of(
@@ -161,10 +158,10 @@ class CompiledPolicy(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 def _effort(condition: CompiledCondition) -> int:
     """What a condition costs beside others. Expressions come at the end, since all of a call share what
-    effort there is."""
-    path, operator = condition.path, condition.operator
+    effort there is; those that take none of it stand before the others."""
+    path, operator, expression = condition.path, condition.operator, condition.expression
     if path is None or operator is None:
-        return 4
+        return 5 if expression is not None and expression.metered else 4
     if path.root == DERIVED:
         return 3
     if operator.accepts is check_pattern:

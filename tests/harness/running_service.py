@@ -102,6 +102,11 @@ class Served(Installation):
         )
         return made
 
+    def rotated(self, key: Mapping[str, Any]) -> str:
+        """The API key that takes the place of another one, of which this is the record."""
+        answer = self.answered("admin", "POST", f"/v1/api-keys/{key['keyId']}/rotate")
+        return str(answer["key"])
+
     def audit(self, type: str) -> list[dict[str, Any]]:
         """The records of a type in the default organisation, oldest first."""
         rows = self.context.store.read_here(

@@ -295,9 +295,10 @@ def _calls_in(path: Path) -> _Calls:
     found: dict[str, set[str]] = {}
     for line in path.read_bytes().split(b"\n"):
         with contextlib.suppress(ValueError):
-            event = _event(line)
+            said = json.loads(line)
+            event = _event_of(said, line)
             calls = found.setdefault(event.run_id, set())
-            if event.event_type in _OUTCOMES and isinstance(about := json.loads(line).get("metadata"), dict):
+            if event.event_type in _OUTCOMES and isinstance(about := said.get("metadata"), dict):
                 calls.add(str(about.get("toolCallId")))
     return found
 
@@ -307,7 +308,10 @@ def _telling(file: _JournalFile, event: ClientEvent) -> Settled:
 
 
 def _event(line: bytes) -> ClientEvent:
-    said = json.loads(line)
+    return _event_of(json.loads(line), line)
+
+
+def _event_of(said: Any, line: bytes) -> ClientEvent:
     try:
         event_id, run_id, event_type = (str(said[name]) for name in ("eventId", "runId", "eventType"))
     except (KeyError, TypeError):

@@ -62,10 +62,11 @@ _NAMED: Final = word_set(
 """Programs that tools are called after, which are then given the rest of the command alone."""
 _SHELLS: Final = word_set("bash sh zsh dash powershell pwsh")
 """The same of shells, where what they are given begins with an option: else it is a script."""
+_AFTER: Final = _NAMED | _SHELLS
 _PYTHON: Final = word_set("python python3 ipython jupyter notebook")
-_TERMINAL: Final = word_set("shell terminal console command commands cmd cli any")
-_CALLED: Final = (
-    _NAMED | _SHELLS | word_set("run execute exec call use invoke command commands cmd cli tool generic raw")
+_NOT_PYTHON: Final = _AFTER | word_set("shell terminal console command commands cmd cli any")
+_CALLED: Final = _AFTER | word_set(
+    "run execute exec call use invoke command commands cmd cli tool generic raw"
 )
 """All words of such a tool's name."""
 _REST: Final = ARGUMENTS | word_set("command cmd cmdline input")
@@ -96,8 +97,9 @@ _OF_WINDOWS: Final = re.compile(
 def shell_reading(document: Mapping[str, Json]) -> ShellReading:
     """What the payload of a call would run, in normal form (see `shell.reader`); read only in part, its
     entries end with `UNREADABLE`."""
-    payload = _Payload(document.get("inputPayload"), _runs_python(document.get("toolName")))
-    if (program := _named_after(document.get("toolName"))) is not None:
+    tool = _words_of_tool(document.get("toolName"))
+    payload = _Payload(document.get("inputPayload"), _runs_python(tool))
+    if (program := _named_after(tool)) is not None:
         payload.given_to(program, unwrapped(document.get("inputPayload"), Unread()))
     found = reading(payload.texts, payload.lists, payload.code, payload.surrounded)
     if payload.room < 0 or payload.unread or payload.is_partial:
@@ -301,21 +303,21 @@ class _Payload:
             self.texts.append(f"{first} {arguments if isinstance(arguments, str) else render(arguments)}")
 
 
-def _named_after(tool_name: Json) -> str | None:
+def _words_of_tool(name: Json) -> list[str]:
+    """The words of a tool's name, without those of who owns it; none of what is no name."""
+    if not isinstance(name, str) or len(name) > LONGEST_NAME:
+        return []
+    return words_of(_OWNER.split(name)[-1]).split()
+
+
+def _named_after(words: Sequence[str]) -> str | None:
     """The program that a tool is called after, as `kubectl` and `run_gcloud_command` are."""
-    if not isinstance(tool_name, str) or len(tool_name) > LONGEST_NAME:
-        return None
-    words = words_of(_OWNER.split(tool_name)[-1]).split()
-    programs = _NAMED | _SHELLS
-    return next((word for word in words if word in programs), None) if _CALLED.issuperset(words) else None
+    return next((word for word in words if word in _AFTER), None) if _CALLED.issuperset(words) else None
 
 
-def _runs_python(tool_name: Json) -> bool:
+def _runs_python(words: Sequence[str]) -> bool:
     """Whether a tool is called after Python alone: what it is given is no text of a shell."""
-    if not isinstance(tool_name, str) or len(tool_name) > LONGEST_NAME:
-        return False
-    words = set(words_of(_OWNER.split(tool_name)[-1]).split())
-    return not words.isdisjoint(_PYTHON) and words.isdisjoint(_SHELLS | _NAMED | _TERMINAL)
+    return not _PYTHON.isdisjoint(words) and _NOT_PYTHON.isdisjoint(words)
 
 
 def _first(given: str | list[str]) -> str:

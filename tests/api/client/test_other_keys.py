@@ -73,7 +73,7 @@ def test_nor_does_another_organisation_learn_of_it(told: Told, service: Served) 
 def test_after_a_rotation_the_run_goes_on_with_all_that_it_has_read(told: Told, service: Served) -> None:
     key = service.key()
     run_id = has_read(told(api_key=key["key"]))
-    rotated = service.answered("admin", "POST", f"/v1/api-keys/{key['keyId']}/rotate")["key"]
+    rotated = service.rotated(key)
     assert sends(told(api_key=rotated), run_id) == "blocked"
     assert left(told()) == []
 
@@ -85,7 +85,7 @@ def test_after_a_rotation_the_rest_is_reported_in_the_background(
     key = service.key()
     has_read(told(api_key=key["key"]))
     leave(told(api_key="agk_of_nobody"), service.ids("run"), {"toolCallId": "c", "outputPayload": "secret"})
-    rotated = service.answered("admin", "POST", f"/v1/api-keys/{key['keyId']}/rotate")["key"]
+    rotated = service.rotated(key)
     with Governance(told(api_key=rotated)) as governance, governance.run("another") as run:
         run.check("send", {})
         until(lambda: len(left(told())) == 1)
@@ -216,7 +216,7 @@ def test_nothing_is_decided_while_it_is_not_said_whose_a_run_is(
     """As where a proxy knows nobody behind it yet."""
     key = service.key()
     run_id = has_read(told(api_key=key["key"]))
-    rotated = service.answered("admin", "POST", f"/v1/api-keys/{key['keyId']}/rotate")["key"]
+    rotated = service.rotated(key)
     settings = told(api_key=rotated)
     answers = [answer]
     shown = ClientDriver._request
@@ -240,7 +240,7 @@ def test_whose_runs_those_are_is_asked_once_a_call_is_decided(
     monkeypatch.setattr(core, "ADOPT_SECONDS", 0.1)
     key = service.key()
     has_read(told(api_key=key["key"]))
-    rotated = service.answered("admin", "POST", f"/v1/api-keys/{key['keyId']}/rotate")["key"]
+    rotated = service.rotated(key)
     with Governance(told(api_key=rotated)) as governance, governance.run("another") as run:
         time.sleep(0.5)
         run.check("send", {})
@@ -271,7 +271,7 @@ def test_of_a_file_of_several_runs_each_is_told_when_it_goes_on(told: Told, serv
         about = {"toolCallId": call.tool_call_id, "outputPayload": "a page"}
         journal.append([event("tool.completed", (run.run_id,), "payer", about)])
     journal.close()
-    rotated = service.answered("admin", "POST", f"/v1/api-keys/{key['keyId']}/rotate")["key"]
+    rotated = service.rotated(key)
     with Governance(told(api_key=rotated)) as governance:
         for number, run in enumerate(runs):
             assert len(left(settings)) == 1, number

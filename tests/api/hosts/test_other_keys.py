@@ -80,7 +80,7 @@ def test_those_of_a_key_that_is_gone_keep_none_from_being_told(
         made.tell("prompt")
     key = service.key()
     has_read(Agent(service, "claude-code", made.folder, key=key["key"]))
-    rotated = service.answered("admin", "POST", f"/v1/api-keys/{key['keyId']}/rotate")["key"]
+    rotated = service.rotated(key)
     other = Agent(service, "claude-code", made.folder, key=service.key()["key"])
     after = Agent(service, "claude-code", made.folder, key=rotated)
     assert other.call().goes_ahead
@@ -139,7 +139,7 @@ def test_what_an_older_hook_has_left_stays_where_the_run_is_of_another_key(
 def test_after_a_rotation_the_new_key_tells_it(service: Served, agent: Make, same_run: bool) -> None:
     key = service.key()
     made = has_read(agent("claude-code", key=key["key"]))
-    rotated = service.answered("admin", "POST", f"/v1/api-keys/{key['keyId']}/rotate")["key"]
+    rotated = service.rotated(key)
     made.key = rotated
     other = made if same_run else Agent(service, "claude-code", made.folder, key=rotated)
     assert other.call().goes_ahead
