@@ -80,7 +80,7 @@ class PolicyExists(RepositoryError):
 
 
 class PolicyFileInvalid(RepositoryError):
-    """The file on disk does not load, so it is left untouched; `problems` says why."""
+    """The file on disk does not load or is a link, so it is left untouched; `problems` says why."""
 
     def __init__(self, message: str, problems: Iterable[Problem] = ()) -> None:
         super().__init__(message)

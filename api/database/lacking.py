@@ -41,6 +41,8 @@ _RAISED: Final = frozenset({"P0001", "SQLITE_CONSTRAINT_TRIGGER"})
 _RULE: Final = frozenset({"23514", "SQLITE_CONSTRAINT_CHECK"})
 """No table of ours has one."""
 _MISSING: Final = frozenset({"23502", "SQLITE_CONSTRAINT_NOTNULL"})
+_NARROW: Final = frozenset({"22001", "22P02", "42804"})
+"""Too long for a column, or not of its type; all of ours are as wide as what is written."""
 _KEYS_OF_PARTITIONS: Final = {"events": "event_no", "audit": "organisation_id, chain, sequence"}
 
 _UNIQUE: Final = (
@@ -276,6 +278,11 @@ def _refusing(error: BaseException) -> str | None:
             f"lacks the part of `{name}` for what comes now: somebody has dropped it; make another one, with "
             f"`CREATE TABLE {name}_other PARTITION OF {name} DEFAULT; "
             f"CREATE UNIQUE INDEX ON {name}_other ({key})`, and the service goes on by itself"
+        )
+    if state in _NARROW:
+        return (
+            f"refuses what is written ({line}): somebody gave a column another type; give it back its own, "
+            "and the service goes on by itself"
         )
     if state in _MISSING:
         found = said_of(error, "column_name") or _column(line)

@@ -36,7 +36,7 @@ CODES: Final[Mapping[str, tuple[int, str, str]]] = {
     "policy_file_invalid": (
         409,
         "Policy file invalid",
-        "the file on disk does not load; left untouched",
+        "the file on disk does not load or is a link; left untouched",
     ),
     "precondition_failed": (412, "Precondition failed", "`If-Match` names another version"),
     "payload_too_large": (413, "Payload too large", "the body is larger than the limit"),

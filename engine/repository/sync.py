@@ -308,8 +308,9 @@ class Sync:
             raise DocumentError(problems)
         for path in puts:
             if self._worktree.disk.is_link(path):
-                message = f"`{shown(path)}` is a link, which is not replaced; edit the file it leads to"
-                raise StorageError(message)
+                message = "this is a link, which is not replaced; edit the file it leads to"
+                linked = Problem(message, "", "link", shown(path))
+                raise PolicyFileInvalid(str(linked), [linked])
         self._write(plan, puts)
 
     def remove(self, plan: Plan, path: str) -> None:

@@ -178,6 +178,11 @@ def test_a_full_disk_is_told_by_what_postgresql_calls_it_in_any_language(said: s
             "gave a column another type",
         ),
         (psycopg.errors.FeatureNotSupported("nicht unterstützt"), None),
+        (
+            psycopg.errors.StringDataRightTruncation("Wert zu lang für Typ character varying(10)"),
+            "gave a column another type",
+        ),
+        (psycopg.errors.NumericValueOutOfRange("bigint ist außerhalb des gültigen Bereichs"), None),
     ],
 )
 def test_what_a_database_lacks_or_refuses_is_told_whatever_language_it_speaks(

@@ -119,7 +119,7 @@ def test_the_api_does_not_replace_links(folder: Folder) -> None:
     folder.write("policies/_shared/a.txt", document("a"))
     (folder.root / "policies/a.yaml").symlink_to("_shared/a.txt")
     repository = folder.started()
-    with pytest.raises(StorageError):
+    with pytest.raises(PolicyFileInvalid, match=r"policies/a\.yaml: this is a link"):
         repository.update("default", "a", {"name": "New"}, author=ADMIN)
     assert (folder.root / "policies/a.yaml").is_symlink()
     assert repository.apply_files().problems == () and repository.snapshot.count == 1
