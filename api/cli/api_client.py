@@ -179,7 +179,7 @@ def client_of(
 
     import httpx
 
-    verify = ssl.create_default_context() if url.startswith("https") else False
+    verify = ssl.create_default_context() if httpx.URL(url).scheme != "http" else False
     timeout = httpx.Timeout(seconds, connect=connect)
     return httpx.Client(base_url=url, headers=headers, timeout=timeout, verify=verify, trust_env=False)
 

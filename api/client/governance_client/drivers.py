@@ -119,7 +119,7 @@ class ClientDriver:
             "trust_env": not settings.is_local,
             "follow_redirects": False,
             # Without TLS no certificates are read, which takes longer than all else here.
-            "verify": httpx.create_ssl_context() if settings.url.startswith("https:") else False,
+            "verify": httpx.create_ssl_context() if httpx.URL(settings.url).scheme != "http" else False,
         }
         if options["trust_env"]:
             _look_at_proxies(options)

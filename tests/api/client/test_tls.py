@@ -19,8 +19,9 @@ from tests.harness.receiver import Certificate, Receiver
 MODES = pytest.mark.parametrize("mode", ["closed", "open"])
 
 
-def of(told: Told, port: int, mode: str) -> ClientSettings:
-    changes: dict[str, Any] = {"url": f"https://127.0.0.1:{port}", "fail_mode": mode, "decide_seconds": 2.0}
+def of(told: Told, port: int, mode: str, scheme: str = "https") -> ClientSettings:
+    url = f"{scheme}://127.0.0.1:{port}"
+    changes: dict[str, Any] = {"url": url, "fail_mode": mode, "decide_seconds": 2.0}
     return told(**changes)
 
 
@@ -33,9 +34,10 @@ def test_https_where_plain_http_is_spoken(ask: Ask, told: Told, mode: str) -> No
 
 
 @MODES
-def test_a_certificate_that_nobody_vouches_for(ask: Ask, told: Told, mode: str) -> None:
+@pytest.mark.parametrize("scheme", ["https", "HTTPS"])
+def test_a_certificate_that_nobody_vouches_for(ask: Ask, told: Told, mode: str, scheme: str) -> None:
     with Receiver(tls=Certificate("127.0.0.1")) as receiver:
-        decision = ask(of(told, receiver.port, mode), "list", {})
+        decision = ask(of(told, receiver.port, mode, scheme), "list", {})
         assert not decision.allowed and "CERTIFICATE_VERIFY_FAILED" in decision.reason
         assert receiver.requests == []
 

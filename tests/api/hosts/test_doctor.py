@@ -253,10 +253,13 @@ def test_settings_that_switch_nothing_of_ours_off(
     assert found(capsys, name)[1][name][0] == "ok"
 
 
-def test_a_certificate_counts_as_it_does_for_hooks(home: Path, capsys: Any, monkeypatch: Any) -> None:
+@pytest.mark.parametrize("scheme", ["https", "HTTPS"])
+def test_a_certificate_counts_as_it_does_for_hooks(
+    home: Path, capsys: Any, monkeypatch: Any, scheme: str
+) -> None:
     certificate = Certificate("127.0.0.1")
     with Receiver(tls=certificate) as receiver:
-        url = f"https://127.0.0.1:{receiver.port}"
+        url = f"{scheme}://127.0.0.1:{receiver.port}"
         assert "has a certificate that is not accepted" in found(capsys, "--url", url)[1]["service"][1]
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate.file))
         assert "is not this service" in found(capsys, "--url", url)[1]["service"][1]
