@@ -101,7 +101,7 @@ class Derivation:
 
     @worked_out_once
     def shell(self) -> ShellReading:
-        return shell_reading(self.document)
+        return shell_reading(self.document, self.tool.kind)
 
     @worked_out_once
     def shell_is_partial(self) -> bool:

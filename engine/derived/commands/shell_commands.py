@@ -71,8 +71,11 @@ _CALLED: Final = _AFTER | word_set(
 """All words of such a tool's name."""
 _REST: Final = ARGUMENTS | word_set("command cmd cmdline input")
 _OWNER: Final = re.compile(r"__|[./:]")
-_FOR_A_SHELL: Final = re.compile(r"^[ \t]*[!%]|^#!", re.MULTILINE)
-"""What a notebook gives to a shell in the midst of Python, and the first line of another script."""
+_FOR_A_SHELL: Final = re.compile(
+    r"^[ \t]*[!%]|^#!|\A\s*+(?:rm|rmdir|mv|cp|cat|mkdir)[ \t]++[^\s=(][^\n]*+\s*+\Z", re.MULTILINE
+)
+"""What a notebook gives to a shell in the midst of Python, the first line of another script, and a line that
+IPython hands to a shell by itself where it stands alone."""
 _CAPTURED: Final = re.compile(r"^[ \t]*\w+[ \t]*=[ \t]*!(.+)", re.MULTILINE)
 
 MOST_COMBINED: Final = 262_144
@@ -94,11 +97,11 @@ _OF_WINDOWS: Final = re.compile(
 """A path as the shells of Windows have it, without quotes: they read no escapes in it."""
 
 
-def shell_reading(document: Mapping[str, Json]) -> ShellReading:
+def shell_reading(document: Mapping[str, Json], kind: str | None = None) -> ShellReading:
     """What the payload of a call would run, in normal form (see `shell.reader`); read only in part, its
-    entries end with `UNREADABLE`."""
+    entries end with `UNREADABLE`. `kind` is that of the tool, where one is declared."""
     tool = _words_of_tool(document.get("toolName"))
-    payload = _Payload(document.get("inputPayload"), _runs_python(tool))
+    payload = _Payload(document.get("inputPayload"), kind != "shell" and _runs_python(tool))
     if (program := _named_after(tool)) is not None:
         payload.given_to(program, unwrapped(document.get("inputPayload"), Unread()))
     found = reading(payload.texts, payload.lists, payload.code, payload.surrounded)

@@ -46,9 +46,9 @@ def test_a_kind_of_tools_decides_what_is_asked(expression: str, tool: str, match
 def test_what_is_not_asked_of_a_kind_is_not_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
 
-    def reading(document: Any) -> Any:
+    def reading(document: Any, kind: str | None) -> Any:
         read.append(document["toolName"])
-        return shell_reading(document)
+        return shell_reading(document, kind)
 
     shell_reading = derivation.shell_reading
     monkeypatch.setattr(derivation, "shell_reading", reading)

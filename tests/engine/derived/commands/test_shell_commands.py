@@ -14,6 +14,7 @@ from engine.conditions.operators import OPERATORS
 from engine.derived import derivation
 from engine.derived.commands.shell_commands import shell_commands, shell_reading
 from engine.derived.facts import Facts
+from engine.derived.tools import Tools
 from engine.documents.policy import policy_from_json
 from engine.errors import ConditionError
 from engine.fields.computed import MEMBERS
@@ -21,7 +22,7 @@ from engine.fields.paths import parse
 from engine.matching.counterfactual import counterfactual
 from engine.matching.matcher import CompiledPolicy
 from engine.matching.ruleset import Ruleset
-from engine.model import Condition, Policy, ToolCall
+from engine.model import Condition, Policy, ToolCall, ToolDeclaration, ToolSet
 from engine.shell.reading import ShellReading
 from tests.engine.derived.declared import shown
 
@@ -145,6 +146,20 @@ def test_a_tool_that_is_called_after_python_is_given_no_text_of_a_shell(tool: st
     assert "rm -r x" in shell_commands({"toolName": tool, "inputPayload": {"command": "cd a; rm -r x"}})
 
 
+@pytest.mark.parametrize("tool", ["execute_python", "jupyter_execute"])
+def test_a_line_alone_that_ipython_hands_to_a_shell_by_itself_is_one_of_a_shell(tool: str) -> None:
+    """Its names of files' programs need no mark before them (`%automagic`); Python knows no such line."""
+    for line in ("rm -r x", " cat ~/.aws/credentials\n", "mv a b"):
+        assert line.strip() in shell_commands({"toolName": tool, "inputPayload": {"code": line}})
+
+
+@pytest.mark.parametrize("tool", ["python_host", "python_subprocess"])
+def test_what_is_declared_to_be_a_shell_is_one_whatever_it_is_called(tool: str) -> None:
+    declared = Tools([ToolSet("t", "T", (ToolDeclaration((tool,), "shell", "execute"),))])
+    asked = ToolCall.of(toolName=tool, inputPayload={"code": "cd a\nrm -r x"})
+    assert "rm -r x" in Facts(asked.document, declared).at(PATH).texts()
+
+
 @pytest.mark.parametrize("tool", ["run_python_or_shell", "python_terminal", "bash_python", "run_code", "x"])
 def test_a_tool_that_may_run_a_shell_is(tool: str) -> None:
     assert "rm -r x" in shell_commands({"toolName": tool, "inputPayload": {"code": "cd a\nrm -r x"}})
@@ -230,9 +245,9 @@ def test_a_caller_can_neither_send_nor_shadow_it() -> None:
 def test_it_is_worked_out_once_and_only_when_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     times: list[int] = []
 
-    def counted(document: Any) -> ShellReading:
+    def counted(document: Any, kind: str | None) -> ShellReading:
         times.append(1)
-        return shell_reading(document)
+        return shell_reading(document, kind)
 
     monkeypatch.setattr(derivation, "shell_reading", counted)
     rules = [
