@@ -133,7 +133,7 @@ class ClientCore:
         if fresh := dict(asked):
             try:
                 until = time.monotonic() + CLOSE_SECONDS
-                own = self.driver.run(self.deciding.own_of(fresh, until, is_going=False))
+                own = self.driver.run(self.deciding.own_of(fresh, until))
             except NoAnswer as error:
                 log.info("it is not known yet whose runs those are: %s", error)
             else:

@@ -63,6 +63,10 @@ MOST_CALLS: Final = 200
 """Of a run, the newest, by which it is known again."""
 _RANDOM: Final = re.compile("run-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """A run's name that nobody has chosen."""
+_UNKNOWN_OF: Final = (
+    "what another key has left of a run of this name waits in %s, and nobody can tell whether it is of this "
+    "one: start a program with that key once more, or take its file away"
+)
 WELL_SECONDS: Final = 1.0
 """In which a service that has not answered a question says that it is there all the same."""
 
@@ -110,7 +114,8 @@ class Deciding:
         memory: ClientRunMemory | None = call.memory
         while memory is not None:
             if memory.unclear:
-                own = yield from self.own_of(memory.unclear, deadline, is_going=True)
+                memory.unclear = memory.journal.of_others(memory.unclear)
+                own = yield from self.own_of(memory.unclear, deadline, memory.run_id)
                 self.adopt(memory.journal, own)
                 memory.unclear = {}
             memory = memory.parent
@@ -214,22 +219,27 @@ class Deciding:
                 log.error("the journal cannot be read: %s", error)
 
     def own_of(
-        self, left: Mapping[str, Collection[str]], deadline: float, *, is_going: bool
+        self, left: Mapping[str, Collection[str]], deadline: float, going: str | None = None
     ) -> Flow[list[str]]:
         """Which of these runs, of which other keys have left outcomes of these calls, are of this key, as
-        after a rotation. INVARIANT: nothing is told with the key of another organisation, which may have a
-        run of the same name, unless that is random: then it must have one of the calls, too. A key that is
-        bound to an agent is shown runs of others: unless a run goes on, it must be of the same one as a run
-        of this client. Raises NoAnswer."""
-        mine = {} if is_going else (yield from self._shown(self._own_run, deadline))
-        if not is_going and not mine:
+        after a rotation; `going` is the one that goes on with them. INVARIANT: nothing is told with the key
+        of another organisation, which may have a run of the same name, unless that is random: else it must
+        have one of the calls, too, and where the service was asked about none of them nobody can tell. A key
+        that is bound to an agent is shown runs of others: unless a run goes on, it must be of the same one as
+        a run of this client. Raises NoAnswer."""
+        mine = {} if going is not None else (yield from self._shown(self._own_run, deadline))
+        if going is None and not mine:
             raise NoAnswer("no call of a run was decided yet", away=False)
         found = []
         for run_id, calls in left.items():
+            is_random = _RANDOM.fullmatch(run_id) is not None
+            if run_id == going and not is_random and not calls:
+                raise NoAnswer(_UNKNOWN_OF % self._settings.journal, away=False)
             run = yield from self._shown(run_id, deadline)
-            is_shown = bool(run) and (is_going or run.get("keyId") == mine.get("keyId"))
+            is_shown = bool(run) and (going is not None or run.get("keyId") == mine.get("keyId"))
             known = {call.get("toolCallId") for call in run.get("toolCalls", ())}
-            if is_shown and (_RANDOM.fullmatch(run_id) or not known.isdisjoint(calls)):
+            is_own = is_random and run_id == going  # the service may never have heard of it
+            if is_own or (is_shown and (is_random or not known.isdisjoint(calls))):
                 found.append(run_id)
         return found
 

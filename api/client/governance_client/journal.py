@@ -38,10 +38,11 @@ log = logging.getLogger("governance_client")
 REFUSED: Final = "refused.jsonl"
 _CONFLICT: Final = 409
 _Calls = Mapping[str, Collection[str]]
-"""By run, the calls whose outcomes are told."""
+"""By run, the calls whose outcomes are told, of those that the service has decided."""
 _OUTCOMES: Final = ("tool.completed", "tool.failed")
 _PLAIN: Final = ("run.started", *_OUTCOMES)
 """What is told plainly where the service cannot read it; a call is not, as that would be another one."""
+_NO_EVENT: Final = (ValueError, RecursionError)
 _READ: Final = os.O_RDWR | getattr(os, "O_BINARY", 0)
 _APPEND: Final = _READ | os.O_APPEND | os.O_CREAT
 
@@ -95,41 +96,45 @@ class _JournalFile:
 @dataclass(slots=True, eq=False)
 class _OthersFile:
     """One that another key has left. INVARIANT: it is locked for nobody, so that whoever has its key may tell
-    of it at any time, and goes only when all of it is recorded."""
+    of it at any time, and goes only when all of it is recorded, and nobody writes to it any more."""
 
     path: Path
     lock: threading.Lock = field(default_factory=threading.Lock)
     told: set[str] = field(default_factory=set)
     """Runs of which this process tells."""
     _read: tuple[int, _Calls] = (-1, {})
-    _rest: set[bytes] | None = None
+    _size: int = 0
+    _done: set[bytes] = field(default_factory=set)
+    _rest: set[bytes] = field(default_factory=set)
 
     def calls(self) -> _Calls:
         """Read once, as long as nothing is written to it. Raises OSError."""
-        size = self.path.stat().st_size
-        if self._read[0] != size:
+        if self._read[0] != (size := self.path.stat().st_size):
             self._read = size, _calls_in(self.path)
         return self._read[1]
 
     def events(self) -> list[ClientEvent]:
-        lines = self.path.read_bytes().split(b"\n")[:-1]
-        self._rest = set(lines) if self._rest is None else self._rest
+        lines = (content := self.path.read_bytes()).split(b"\n")[:-1]
+        self._size, self._rest = len(content), set(lines) - self._done
         found = []
         for line in lines:
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(*_NO_EVENT):
                 found.append(_event(line))
         return found
 
     def settled(self, event: ClientEvent, status: int, why: str) -> None:
         with self.lock:
-            if self._rest is None or status in FOR_THE_KEY or status == _CONFLICT:
+            if status in (*FOR_THE_KEY, _CONFLICT):
                 return
             if status != 200:
                 _keep_refused(self.path.parent / REFUSED, event, why)
+            self._done.add(event.content)
             self._rest.discard(event.content)
-            if not self._rest:
-                with contextlib.suppress(OSError):  # it is told again
-                    self.path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # it is told again
+                if not self._rest and (file := _locked(self.path, _READ)) is not None:
+                    if os.fstat(file.descriptor).st_size == self._size:
+                        self.path.unlink(missing_ok=True)
+                    file.close()
 
 
 class OfflineJournal:
@@ -163,7 +168,7 @@ class OfflineJournal:
                 self._abandon(file, before)
                 raise
             file.waiting += len(events)
-        return [_telling(file, event) for event in events]
+        return [partial(file.settled, event) for event in events]
 
     def adopt(self, runs: Collection[str] = ()) -> Iterator[tuple[ClientEvent, Settled]]:
         """The events that processes which are gone have left behind, in order; of other keys those of these
@@ -183,14 +188,11 @@ class OfflineJournal:
                 yield from found
 
     def _of_runs(self, path: Path, runs: Collection[str]) -> list[tuple[ClientEvent, Settled]]:
-        """What another key has left of these runs, unless its process lives or it was told before."""
+        """What another key has left of these runs, unless it was told before."""
         file = self._of_others.setdefault(path, _OthersFile(path))
         with file.lock:
             fresh = [run_id for run_id in file.calls() if run_id in runs and run_id not in file.told]
-            if not fresh or (held := _locked(path, _READ)) is None:
-                return []
-            held.close()
-            events = file.events()
+            events = file.events() if fresh else []
             file.told.update(fresh)
         return [(event, partial(file.settled, event)) for event in events if event.run_id in fresh]
 
@@ -283,28 +285,25 @@ def _left(file: _JournalFile) -> list[tuple[ClientEvent, Settled]]:
     for line in lines:
         try:
             events.append(_event(line))
-        except ValueError as error:
+        except _NO_EVENT as error:
             log.error("a line of %s is no event (%s); it is kept in %s", file.path, error, REFUSED)
             _write_to(file.path.parent / REFUSED, _refusal(line.decode(errors="replace"), str(error)))
     file.waiting = len(events)
     file.remove_if_done()
-    return [(event, _telling(file, event)) for event in events]
+    return [(event, partial(file.settled, event)) for event in events]
 
 
 def _calls_in(path: Path) -> _Calls:
     found: dict[str, set[str]] = {}
+    offline: set[str] = set()
     for line in path.read_bytes().split(b"\n"):
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(*_NO_EVENT):
             said = json.loads(line)
             event = _event_of(said, line)
             calls = found.setdefault(event.run_id, set())
-            if event.event_type in _OUTCOMES and isinstance(about := said.get("metadata"), dict):
-                calls.add(str(about.get("toolCallId")))
-    return found
-
-
-def _telling(file: _JournalFile, event: ClientEvent) -> Settled:
-    return lambda status, why: file.settled(event, status, why)
+            if event.event_type.startswith("tool.") and isinstance(about := said.get("metadata"), dict):
+                (calls if event.event_type in _OUTCOMES else offline).add(str(about.get("toolCallId")))
+    return {run_id: calls - offline for run_id, calls in found.items()}
 
 
 def _event(line: bytes) -> ClientEvent:

@@ -13,8 +13,8 @@ from governance_client import ClientSettings, Governance, core
 from governance_client import journal as offline
 from governance_client.deciding import Deciding
 from governance_client.drivers import ClientDriver
-from governance_client.events import event
-from governance_client.exchange import ClientRequest, ClientResponse, Flow
+from governance_client.events import event, new_id
+from governance_client.exchange import ClientRequest, ClientResponse, Flow, Unreachable
 from governance_client.journal import OfflineJournal
 
 from tests.api.client import stub
@@ -258,6 +258,76 @@ def test_a_folder_that_nobody_may_look_into_stops_no_run(
     settings = told()
     monkeypatch.setattr(Path, "is_dir", refused)
     assert sends(settings, service.ids("run")) == "allowed"
+
+
+def has_read_offline(settings: ClientSettings, run_id: str) -> None:
+    """A call of a run was let through while the service was away, so that it knows of none that is told."""
+
+    def away(self: ClientDriver, asked: ClientRequest) -> ClientResponse:
+        raise Unreachable("nobody is there", away=True)
+
+    with pytest.MonkeyPatch.context() as patch, Governance(settings) as governance:
+        patch.setattr(ClientDriver, "_request", away)
+        with governance.run("a task", run_id=run_id) as run:
+            run.pause()
+            run.completed(run.check("fetch", {}), "a page")
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_run_that_was_let_through_goes_on_after_a_rotation(
+    told: Told, service: Served, is_known: bool
+) -> None:
+    """The service may never have heard of it, but nobody else has a name that is drawn."""
+    key, run_id = service.key(), f"run-{new_id()}"
+    settings = told(api_key=key["key"], fail_mode="open")
+    if is_known:
+        assert sends(settings, run_id) == "allowed"
+    has_read_offline(settings, run_id)
+    rotated = service.rotated(key)
+    assert sends(told(api_key=rotated), run_id) == "blocked"
+    assert left(settings) == []
+
+
+def test_nothing_is_decided_where_nobody_can_tell_whose_a_run_is(told: Told, service: Served) -> None:
+    """Its name was chosen, and the service was asked about none of the calls: another organisation may have
+    one of that name."""
+    key, run_id = service.key(), service.ids("run")
+    settings = told(api_key=key["key"], fail_mode="open")
+    has_read_offline(settings, run_id)
+    other = told(api_key=service.key()["key"], fail_mode="open")
+    with Governance(other) as governance, governance.run("a task", run_id=run_id) as run:
+        asked = run.check("send", {})
+        assert asked.status == "unavailable" and str(settings.journal) in asked.reason
+        with Governance(settings):
+            until(lambda: left(settings) == [])
+        assert run.check("send", {}).status != "unavailable"
+
+
+def test_what_a_process_with_the_old_key_holds_is_told_before_the_run_goes_on(
+    told: Told, service: Served
+) -> None:
+    """As where programs are given a new key one after another; what it writes meanwhile is not lost."""
+    key = service.key()
+    settings = told(api_key=key["key"])
+    run_id = has_read(settings)
+    (file,) = left(settings)
+    held = offline._locked(file, offline._APPEND)
+    assert held is not None
+    rotated = service.rotated(key)
+    assert sends(told(api_key=rotated), run_id) == "blocked"
+    assert left(settings) == [file]
+    held.close()
+    assert sends(told(api_key=rotated), run_id) == "blocked"
+    assert left(settings) == []
+
+
+@pytest.mark.parametrize("api_key", ["agk_gone", None])
+def test_a_line_that_nobody_can_read_stops_no_run(told: Told, service: Served, api_key: str | None) -> None:
+    settings = told(api_key=api_key or service.api_key)
+    leave(settings, "a run", {"toolCallId": "c", "outputPayload": "a page"})
+    (file,) = left(settings)
+    file.write_bytes(b"[" * 200_000 + b"\n")
+    assert sends(told(), service.ids("run")) == "allowed"
 
 
 def test_of_a_file_of_several_runs_each_is_told_when_it_goes_on(told: Told, service: Served) -> None:
