@@ -197,7 +197,7 @@ class Hook:
             return self.clock() < until
 
         try:
-            while not journal.replay(folder, tell, goes_on) and goes_on() and self._left(runs):
+            while not journal.replay(folder, tell, goes_on, self.tag) and goes_on() and self._left(runs):
                 self.sleep(BREATH)
         except Away as away:
             why = away

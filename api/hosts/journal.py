@@ -2,8 +2,8 @@
 
 INVARIANT: `append` returns after the line is on disk, or raises OSError; a line goes only when the service
 has recorded it, or has refused it, in which case it is kept in `refused.jsonl`. Hooks run side by side:
-whoever tells of lines holds one lock, as long as the service takes, whoever writes them another one, for a
-moment, so that who has something to keep waits for nobody that tells. Who takes lines away holds both.
+whoever tells of lines holds the lock of its key, as long as the service takes, whoever writes or takes away
+lines another one, for a moment, so that who has something to keep waits for nobody that tells.
 
 Hosts and projects share it, each with a key of its own, also of other organisations and services: an entry
 says by a digest whose it is (`key`).
@@ -17,7 +17,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -88,7 +88,7 @@ def runs_to_look_for(folder: Path, tag: str, most: int) -> list[str]:
 
 
 def append(folder: Path, entry: dict[str, Any]) -> None:
-    with _locked(folder, _WRITING, wait=True):
+    with _locked(folder, _WRITING):
         _write(folder / WAITING, entry)
 
 
@@ -115,32 +115,40 @@ def waiting(folder: Path) -> list[dict[str, Any]]:
     return [] if is_empty(folder) else [each for each in _entries(folder / WAITING) if _NO_ENTRY not in each]
 
 
-def replay(folder: Path, send: Send, go_on: Callable[[], bool]) -> bool:
-    """Tell the service of what waits, oldest first, as long as `go_on` says so. False: another hook is at
-    it."""
-    with contextlib.suppress(BlockingIOError), _locked(folder, _TELLING, wait=False):
-        with _locked(folder, _WRITING, wait=True):
+def replay(folder: Path, send: Send, go_on: Callable[[], bool], tag: str = "") -> bool:
+    """Tell the service of what waits, oldest first, as long as `go_on` says so. False: another hook with the
+    same key (`tag`) is at it, or an older one, which takes lines away by their number."""
+    with (
+        contextlib.suppress(BlockingIOError),
+        _locked(folder, _TELLING, fcntl.LOCK_SH | fcntl.LOCK_NB),
+        _locked(folder, f"{_TELLING}-{tag}", fcntl.LOCK_EX | fcntl.LOCK_NB),
+    ):
+        with _locked(folder, _WRITING):
             found = list(_entries(folder / WAITING))
-        keys = [each.get("key") for each in found]
-        left: list[dict[str, Any]] = []
-        looked_at = 0
+        now: dict[str, dict[str, Any] | None] = {}  # what has become of some; None: told
         try:
             for entry in found:
                 if not go_on():
                     break
+                name, key = _named(entry), entry.get("key")
                 why = send(entry) if _NO_ENTRY not in entry else "it is no entry of the journal"
-                if why is None:
-                    left.append(entry)
-                elif why:
-                    _write(folder / REFUSED, {**entry, "refused": why})
-                looked_at += 1
+                if why:
+                    with _locked(folder, _WRITING):
+                        _write(folder / REFUSED, {**entry, "refused": why})
+                if why is not None or entry.get("key") != key:
+                    now[name] = entry if why is None else None
         finally:
-            if looked_at > len(left) or keys != [each.get("key") for each in found]:
-                with _locked(folder, _WRITING, wait=True):
-                    now = list(_entries(folder / WAITING))  # others have put more behind these
-                    _replace(folder / WAITING, [*left, *now[looked_at:]])
+            if now:
+                with _locked(folder, _WRITING):  # others have put more there, or taken theirs away
+                    left = (now.get(_named(each), each) for each in list(_entries(folder / WAITING)))
+                    _replace(folder / WAITING, filter(None, left))
         return True
     return False
+
+
+def _named(entry: Mapping[str, Any]) -> str:
+    """By which an entry is known again, whoever has told whose it is meanwhile."""
+    return json.dumps({**entry, "key": None}, sort_keys=True)
 
 
 def _entries(path: Path) -> Iterator[dict[str, Any]]:
@@ -183,7 +191,7 @@ def _whole(descriptor: int, size: int) -> int:
     return os.pread(descriptor, size, 0).rfind(b"\n") + 1
 
 
-def _replace(path: Path, entries: list[dict[str, Any]]) -> None:
+def _replace(path: Path, entries: Iterable[dict[str, Any]]) -> None:
     temporary = path.with_suffix(".new")
     temporary.unlink(missing_ok=True)
     temporary.touch(0o600)
@@ -205,12 +213,12 @@ def _sync_folder(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path, name: str, *, wait: bool) -> Iterator[None]:
+def _locked(folder: Path, name: str, how: int = fcntl.LOCK_EX) -> Iterator[None]:
     """Raises BlockingIOError when another hook has the lock and this one is not to wait."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        fcntl.flock(descriptor, how)
         yield
     finally:
         os.close(descriptor)

@@ -72,7 +72,7 @@ def post(setup: Setup, host: str, body: bytes, seconds: float, **query: str) -> 
 
 def shows_run(setup: Setup, run_id: str, seconds: float) -> bool:
     """Whether the service knows this run as one of the key. Raises Away."""
-    path = f"/v1/runs/{quote(run_id, safe='')}?limit=1"
+    path = f"/v1/runs/{quote(run_id, safe='', errors='replace')}?limit=1"
     try:
         return request(setup.url, "GET", path, None, {"X-API-Key": setup.key}, seconds)[0] == 200
     except Nonsense:

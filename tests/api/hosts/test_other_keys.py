@@ -156,3 +156,31 @@ def test_it_waits_for_none_that_tells_of_others(service: Served, reading: Agent)
     other = Agent(service, "claude-code", reading.folder)
     with telling(Path(reading.folder / "journal" / "hooks")):
         assert other.call(sleep=slept).goes_ahead
+
+
+def test_it_waits_for_none_with_another_key_that_tells_of_its_own(service: Served, reading: Agent) -> None:
+    """Whose service may not answer, for as long as its hooks ask; each takes away what it has told."""
+    other = has_read(Agent(service, "claude-code", reading.folder, key=service.key()["key"]))
+    asked: list[dict[str, Any]] = []
+
+    def hangs(entry: dict[str, Any]) -> str | None:
+        asked.append(entry)
+        if len(asked) == 1:
+            assert "No sending" in other.call(SEND).text
+            return None
+        return ""
+
+    folder = reading.folder / "journal" / "hooks"
+    assert journal.replay(folder, hangs, lambda: True, journal.tag_of(reading.key))
+    assert len(asked) == 2
+    assert waiting(reading) == asked[:1]
+
+
+def test_a_run_whose_name_is_half_a_character_stops_no_other(service: Served, reading: Agent) -> None:
+    file = reading.folder / "journal" / "hooks" / journal.WAITING
+    entry = json.loads(file.read_text(encoding="utf-8"))
+    entry["input"] = entry["input"].replace(reading.session, "\\ud800")
+    file.write_text(json.dumps(entry) + "\n", encoding="utf-8")
+    other = Agent(service, "claude-code", reading.folder, key=service.key()["key"])
+    assert other.call().goes_ahead
+    assert len(waiting(other)) == 1
