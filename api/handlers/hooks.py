@@ -36,6 +36,7 @@ from engine.canonical_json import canonical_json
 
 OUTCOME: Final = "Governance-Outcome"
 AGENT_HEADER: Final = "Governance-Agent"
+KEY_HEADER: Final = "Governance-Key"
 ALLOWED, BLOCKED, WAITING, UNDECIDED, RECORDED = "allowed", "blocked", "waiting", "undecided", "recorded"
 TWIN: Final = "twin:"
 """How a call is named that is asked of in other words: no other one is its twin."""
@@ -52,6 +53,11 @@ class Verdict(NamedTuple):
 
 async def answer_hook(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/hooks/:host"""
+    reply = await _answered(caller, values, context)
+    return replace(reply, headers={**reply.headers, KEY_HEADER: caller.key_id})
+
+
+async def _answered(caller: Caller, values: Values, context: Context) -> Reply:
     host_name, size = values.path["host"], len(values.body)
     try:
         report = await done(context, caller, size, partial(_read, host_name, values.body))
@@ -328,7 +334,7 @@ ROUTES = (
         " be decided: the header `Governance-Outcome` tells them apart. A call that waits for a person is"
         " found again by its run, tool and payload until its outcome was handed out once, a yes for a"
         " day.",
-        headers=(OUTCOME, AGENT_HEADER),
+        headers=(OUTCOME, AGENT_HEADER, KEY_HEADER),
         errors=("event_id_conflict", "tool_call_conflict", "run_conflict"),
         query=(
             WAIT,

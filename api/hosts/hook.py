@@ -70,8 +70,7 @@ class Hook:
         self.clock, self.sleep = clock, sleep
         self.time = own_seconds(setup.timeout)
         self.deadline = begun + self.time
-        self.tag = journal.tag_of(setup.key)
-        self.looked_for: list[str] | None = None
+        self.owner = journal.Owner(setup.journal, setup.key)
         self.call_id = f"call-{os.urandom(12).hex()}"
         self.at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
@@ -96,6 +95,7 @@ class Hook:
             if not refused.key or self._report(raw).kind == CALL:
                 raise
             return self._without_service(raw, str(refused), is_there=True)
+        self.owner.keep(answer.key_id)
         # Who waits takes no outcome, as nobody might be there any more to hear it; who asks does.
         while answer.outcome == "waiting" and self.left() > 2:
             wait = max(1, min(WAIT_SECONDS, int(self.left()) - 1))
@@ -154,7 +154,8 @@ class Hook:
             "callId": self.call_id,
             "at": self.at,
             "decidedOffline": report.kind == CALL,
-            "key": self.tag,
+            "key": self.owner.tag,
+            "keyId": self.owner.key_id,
             "input": raw.decode("utf-8"),
         }
         goes_ahead = HookEnd(json.dumps(host(self.name).allow(report.event)).encode())
@@ -175,7 +176,6 @@ class Hook:
         until = self.clock() + self.time * REPLAY_SHARE
         why: Away = ServiceFailing(f"what became of earlier calls waits in {folder} to be told")
         untaken: dict[str, Away] = {}
-        known: dict[str, bool] = {}  # run of another key to whether it is of this one, too
         report = self._report(raw)
         runs = {journal.run_name(report.run_id), journal.run_name(report.parent)} - {""}
 
@@ -185,7 +185,11 @@ class Hook:
             if entry["host"] not in NAMES or is_other or not untaken.keys().isdisjoint(whose):
                 return None
             seconds = max(1.0, until - self.clock())
-            if runs.isdisjoint(whose) and not self._is_own(entry, whose[1], known, min(seconds, ASK_SECONDS)):
+            is_own = self.owner.has(entry)
+            if is_own is None and runs.isdisjoint(whose):
+                shows = partial(link.shows_run, self.setup, seconds=min(seconds, ASK_SECONDS))
+                is_own = self.owner.is_shown(whose[1], shows)
+            if is_own is False:
                 return None
             try:
                 return self._told(entry, seconds)
@@ -197,7 +201,8 @@ class Hook:
             return self.clock() < until
 
         try:
-            while not journal.replay(folder, tell, goes_on, self.tag) and goes_on() and self._left(runs):
+            tag = self.owner.tag
+            while not journal.replay(folder, tell, goes_on, tag) and goes_on() and self._left(runs):
                 self.sleep(BREATH)
         except Away as away:
             why = away
@@ -211,20 +216,8 @@ class Hook:
 
     def _left(self, runs: set[str]) -> tuple[str, str] | None:
         """Agent and run of the first that waits to be told of these runs."""
-        left = map(journal.whose, journal.waiting(self.setup.journal))
-        return next((each for each in left if not runs.isdisjoint(each)), None)
-
-    def _is_own(self, entry: Mapping[str, Any], run: str, known: dict[str, bool], seconds: float) -> bool:
-        """What a hook with another key has left is told with this one where the run is of it, as after a
-        rotation. INVARIANT: nobody else is told of it, and no run is begun with another key. Raises Away."""
-        if entry.get("key", self.tag) == self.tag:
-            return True
-        if self.looked_for is None:
-            self.looked_for = journal.runs_to_look_for(self.setup.journal, self.tag, MOST_UNTAKEN)
-        if run not in known:
-            looks = run in self.looked_for
-            known[run] = looks and link.shows_run(self.setup, run.removeprefix("run "), seconds)
-        return known[run]
+        left = (each for each in journal.waiting(self.setup.journal) if self.owner.has(each) is not False)
+        return next((each for each in map(journal.whose, left) if not runs.isdisjoint(each)), None)
 
     def _told(self, entry: dict[str, Any], seconds: float) -> str:
         """Why the service refuses an entry, or nothing. Raises journal.Untaken, and Away."""
@@ -236,7 +229,7 @@ class Hook:
             told(name, raw, lambda body: post(whose, name, body, min(seconds, ASK_SECONDS), **query))
         except HookRefused as refused:
             if refused.is_anothers:
-                entry["key"] = journal.OTHER_KEY
+                entry |= {"key": journal.OTHER_KEY, "keyId": ""}
             if refused.key or refused.is_anothers:
                 raise journal.Untaken(str(refused), journal.whose(entry)[0 if refused.key else 1]) from None
             return "" if refused.code == "event_id_conflict" else str(refused)

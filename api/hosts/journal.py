@@ -6,7 +6,7 @@ whoever tells of lines holds the lock of its key, as long as the service takes, 
 lines another one, for a moment, so that who has something to keep waits for nobody that tells.
 
 Hosts and projects share it, each with a key of its own, also of other organisations and services: an entry
-says by a digest whose it is (`key`).
+says by a digest whose it is (`key`), and as what the service knows that key, also after a rotation (`keyId`).
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ _NO_ENTRY: Final = "line"
 OTHER_KEY: Final = ""
 """The `key` of an entry that has turned out to be of another than it was written with."""
 _LOOKED: Final = "looked"
+_KEY: Final = "key"
+MOST_LOOKED_FOR: Final = 5
 LOOK_SECONDS: Final = 600.0
 """After which it is looked again whether runs that hooks with another key have told of are of this one."""
 
@@ -72,19 +74,55 @@ def run_name(run_id: str) -> str:
     return run_id and f"run {run_id}"
 
 
-def runs_to_look_for(folder: Path, tag: str, most: int) -> list[str]:
-    """Some of the runs that hooks with other keys have told of, where it is time to look whose they are; then
-    it is not for a while, whichever hook of this key asks. INVARIANT: they are drawn, so that none is kept
-    from being looked for by those of a key that is gone."""
-    mark = folder / f"{_LOOKED}-{tag}"
-    with contextlib.suppress(OSError):
-        if 0 <= time.time() - mark.stat().st_mtime < LOOK_SECONDS:
-            return []
-    with contextlib.suppress(OSError):
-        mark.touch()
-    found = {whose(each)[1]: os.urandom(8) for each in waiting(folder) if each.get("key", tag) != tag}
-    found.pop("", None)
-    return sorted(found, key=found.__getitem__)[:most]
+class Owner:
+    """The key that a hook has, and which entries of a folder are of it."""
+
+    def __init__(self, folder: Path, key: str) -> None:
+        self.folder, self.tag, self.key_id = folder, tag_of(key), ""
+        with contextlib.suppress(OSError, ValueError):
+            self.key_id = self._file(_KEY).read_text("ascii")
+        self._looked_for: list[str] | None = None
+        self._known: dict[str, bool] = {}
+
+    def keep(self, key_id: str) -> None:
+        """As what the service knows the key, also after a rotation."""
+        if key_id not in ("", self.key_id):
+            with contextlib.suppress(OSError, ValueError), _locked(self.folder, _WRITING):  # it says so again
+                self._file(_KEY).write_text(key_id, "ascii")
+
+    def has(self, entry: Mapping[str, Any]) -> bool | None:
+        """Whether an entry is of this key, also with a secret that it had before; None: nobody can say yet.
+        Two hooks of one session may have keys of two organisations, each with a run of its name."""
+        if entry.get("key", self.tag) == self.tag:
+            return True
+        theirs = entry.get("keyId")
+        return theirs == self.key_id if theirs and self.key_id else None
+
+    def is_shown(self, run: str, shows: Callable[[str], bool]) -> bool:
+        """What a hook with another key has left is told with this one where the run is of it (`shows`), as
+        after a rotation. INVARIANT: nobody else is told of it, and no run is begun with another key."""
+        if self._looked_for is None:
+            self._looked_for = self._runs_to_look_for()
+        if run not in self._known:
+            self._known[run] = run in self._looked_for and shows(run.removeprefix("run "))
+        return self._known[run]
+
+    def _runs_to_look_for(self) -> list[str]:
+        """Some of the runs that hooks with other keys have told of, where it is time to look whose they are;
+        then it is not for a while, whichever hook of this key asks. INVARIANT: they are drawn, so that none
+        is kept from being looked for by those of a key that is gone."""
+        mark = self._file(_LOOKED)
+        with contextlib.suppress(OSError):
+            if 0 <= time.time() - mark.stat().st_mtime < LOOK_SECONDS:
+                return []
+        with contextlib.suppress(OSError):
+            mark.touch()
+        found = {whose(each)[1]: os.urandom(8) for each in waiting(self.folder) if self.has(each) is None}
+        found.pop("", None)
+        return sorted(found, key=found.__getitem__)[:MOST_LOOKED_FOR]
+
+    def _file(self, name: str) -> Path:
+        return self.folder / f"{name}-{self.tag}"
 
 
 def append(folder: Path, entry: dict[str, Any]) -> None:
@@ -148,7 +186,7 @@ def replay(folder: Path, send: Send, go_on: Callable[[], bool], tag: str = "") -
 
 def _named(entry: Mapping[str, Any]) -> str:
     """By which an entry is known again, whoever has told whose it is meanwhile."""
-    return json.dumps({**entry, "key": None}, sort_keys=True)
+    return json.dumps({**entry, "key": None, "keyId": None}, sort_keys=True)
 
 
 def _entries(path: Path) -> Iterator[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+from email.message import Message
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
@@ -43,6 +44,8 @@ class Nonsense(Exception):
 class HookAnswer(NamedTuple):
     outcome: str
     body: bytes
+    key_id: str = ""
+    """Whose secret the key is, which a rotation leaves as it is."""
 
 
 def post(setup: Setup, host: str, body: bytes, seconds: float, **query: str) -> HookAnswer:
@@ -51,12 +54,13 @@ def post(setup: Setup, host: str, body: bytes, seconds: float, **query: str) -> 
         query["agentId"] = setup.agent_id
     pairs = "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items())
     headers = {"Content-Type": "application/json", "X-API-Key": setup.key}
-    status, outcome, found = request(setup.url, "POST", f"/v1/hooks/{host}?{pairs}", body, headers, seconds)
+    status, said, found = request(setup.url, "POST", f"/v1/hooks/{host}?{pairs}", body, headers, seconds)
     if status == 200:
         # INVARIANT: half an answer is none: hosts go ahead where a hook says what is no JSON.
+        outcome = said.get("Governance-Outcome", "")
         if outcome not in OUTCOMES or _object(found) is None:
             raise Nonsense("its answer is not one of the service")
-        return HookAnswer(outcome, found)
+        return HookAnswer(outcome, found, said.get("Governance-Key", ""))
     problem = _object(found) or {}
     why, code = str(problem.get("detail") or f"status {status}"), str(problem.get("code") or "")
     if status in (502, 503, 504, 507):
@@ -94,8 +98,8 @@ def sign_of_it(setup: Setup, seconds: float) -> str:
 
 def request(
     url: str, method: str, path: str, body: bytes | None, headers: dict[str, str], seconds: float
-) -> tuple[int, str, bytes]:
-    """Status, outcome and body; raises Away or Nonsense."""
+) -> tuple[int, Message, bytes]:
+    """Status, headers and body; raises Away or Nonsense."""
     parts = urlsplit(url)
     make = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     try:
@@ -106,7 +110,7 @@ def request(
             connection.request(method, parts.path + path, body, headers)
             answer = connection.getresponse()
             found = answer.read(MOST_OF_AN_ANSWER)
-            return answer.status, answer.headers.get("Governance-Outcome", ""), found
+            return answer.status, answer.headers, found
         finally:
             connection.close()
     except (http.client.IncompleteRead, http.client.RemoteDisconnected) as error:

@@ -71,6 +71,10 @@ HEADERS: Mapping[str, Mapping[str, Any]] = {
         "description": "What was decided, whatever the host makes of it.",
         "schema": {"enum": ["allowed", "blocked", "waiting", "undecided", "recorded"]},
     },
+    "Governance-Key": {
+        "description": "The id of the API key that asks, which a rotation leaves as it is.",
+        "schema": {"type": "string"},
+    },
     "Governance-Agent": {
         "description": "To a probe: the agent that the API key is bound to, or nothing.",
         "schema": {"type": "string"},

@@ -308,8 +308,7 @@ class Sync:
             raise DocumentError(problems)
         for path in puts:
             if self._worktree.disk.is_link(path):
-                message = "this is a link, which is not replaced; edit the file it leads to"
-                linked = Problem(message, "", "link", shown(path))
+                linked = Problem("this is a link; edit the file it leads to", "", "link", shown(path))
                 raise PolicyFileInvalid(str(linked), [linked])
         self._write(plan, puts)
 

@@ -184,3 +184,38 @@ def test_a_run_whose_name_is_half_a_character_stops_no_other(service: Served, re
     other = Agent(service, "claude-code", reading.folder, key=service.key()["key"])
     assert other.call().goes_ahead
     assert len(waiting(other)) == 1
+
+
+def test_two_hooks_of_one_session_tell_each_of_its_own(service: Served, agent: Make) -> None:
+    """As where the user has one of the company and the project one of a customer, whose organisation has a
+    run of the same name: what one of them could not tell does not stand there, nor is it lost."""
+    service.organisation("customer")
+    mine = agent("claude-code", key=service.key()["key"])
+    theirs = Agent(
+        service, "claude-code", mine.folder, key=service.key("customer")["key"], session=mine.session
+    )
+    assert mine.call(READ).goes_ahead and theirs.call(READ).goes_ahead
+    mine.url = AWAY
+    mine.tell("result", READ)
+    mine.url = ""
+    theirs.tell("result", READ)
+    (left,) = waiting(mine)
+    assert left["key"] == journal.tag_of(mine.key)
+    assert theirs.call().goes_ahead, "it waits for nothing that the other hook has to tell"
+    assert "No sending" in mine.call(SEND).text
+    assert waiting(mine) == []
+
+
+def test_after_a_rotation_it_is_known_again_as_what_the_service_knows_the_key(
+    service: Served, agent: Make
+) -> None:
+    """Also where the service has never heard of the run, and no run is looked for."""
+    key = service.key()
+    made = agent("claude-code", key=key["key"])
+    assert made.call().goes_ahead
+    gone = Agent(service, "claude-code", made.folder, url=AWAY, key=key["key"])
+    assert gone.tell("prompt").code == 0
+    made.key = service.rotated(key)
+    assert made.call().goes_ahead and made.call().goes_ahead
+    assert waiting(made) == []
+    assert runs(service, gone, made.key) == 200
