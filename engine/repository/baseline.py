@@ -18,7 +18,7 @@ class Baseline:
     def __init__(self) -> None:
         self.known = False
         self.went_back = False
-        """The archive is older than the folder: it was put back from a copy."""
+        """The archive is older than the folder: it was put back from a copy, and they disagree yet."""
         self._digests: dict[str, str | None] = {}
         self._revisions: dict[str, int] = {}
         # A path that is in neither had no file, at this revision.
@@ -45,7 +45,8 @@ class Baseline:
 
     def begin(self, digests: Mapping[str, str | None], revision: int) -> None:
         """Start anew: disk and archive agreed on all paths at this revision."""
-        self.known, self._revision, self._digests, self._revisions = True, revision, {}, {}
+        self.known, self.went_back = True, False
+        self._revision, self._digests, self._revisions = revision, {}, {}
         self.add(digests, revision)
 
     def add(self, digests: Mapping[str, str | None], revision: int) -> None:

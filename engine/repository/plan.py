@@ -253,7 +253,10 @@ class Planner:
         if place.kind in ("preset", "pack"):
             return "edit"
         newest = current.version if current else _last_version(records, place)
-        if put.loaded.declared_version == newest:
+        declared = put.loaded.declared_version
+        # What the API wrote in a commit that the archive has lost.
+        lost = self._baseline.went_back and declared is not None and declared > newest
+        if declared == newest or lost:
             return "edit"
         what = f"is at version {newest} through the API" if current else "was deleted through the API"
         message = (

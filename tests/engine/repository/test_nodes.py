@@ -259,6 +259,47 @@ def test_a_copy_of_the_database_that_lacks_the_last_revisions_takes_nothing_out_
     assert len(told) == 2 and "does not know revision 3 of the policies" in told[0]
 
 
+def test_nor_does_it_where_the_api_had_made_the_policy(folder: Folder, tmp_path: Path) -> None:
+    """Its file says which version it is, of which the archive knows nothing any more."""
+    other, one, two = nodes(tmp_path, folder)
+    one.update("default", "a", {"name": "Through the API"}, author=ADMIN)
+    older = folder.archive.state.copy()
+    for name in ("Newer", "Newest"):
+        one.update("default", "a", {"name": name}, author=ADMIN)
+    one.create(BODY | {"policyId": "b"}, author=ADMIN)
+    for each in (one, two):
+        each.follow()
+        each.apply_files()
+    folder.archive.state = older
+    for each in (one, two, one):
+        each.follow()
+        each.apply_files()
+        assert each.problems == ()
+        policies = each.snapshot.of("default")
+        assert policies["a"].policy.name == "Newest" and "b" in policies
+    assert other.read("policies/a.yaml") == folder.read("policies/a.yaml")
+    # What the nodes disagree about later has nothing to do with it.
+    one.update("default", "a", {"name": "One"}, author=ADMIN)
+    other.write("policies/a.yaml", document("a", name="Mine"))
+    two.follow()
+    two.apply_files()
+    (told,) = messages(two)
+    assert "was changed here" in told and "the database is older" not in told
+
+
+def test_a_start_on_an_older_copy_takes_what_the_api_wrote_since(folder: Folder) -> None:
+    folder.archive.state.shared = False
+    folder.write("policies/a.yaml", document("a"))
+    one = folder.started()
+    one.update("default", "a", {"action": "warn"}, author=ADMIN)
+    older = folder.archive.state.copy()
+    one.update("default", "a", {"action": "block"}, author=ADMIN)
+    one.create(BODY | {"policyId": "b"}, author=ADMIN)
+    folder.archive.state = older
+    policies = folder.started().snapshot.of("default")
+    assert policies["a"].policy.action == "block" and "b" in policies
+
+
 def test_the_same_holds_where_the_first_to_see_it_is_a_change_through_the_api(folder: Folder) -> None:
     folder.write("policies/a.yaml", document("a"))
     one = folder.started()
