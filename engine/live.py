@@ -346,8 +346,8 @@ class LivePolicies:
 
     def _failed(self, error: Exception) -> None:
         """Nobody knows now whether what the files say is in force. Told of once while it is the same."""
-        name = type(error).__name__
-        what = f"looking at the policy files failed ({name}); it is tried again, and the log says more"
+        why = error if isinstance(error, StorageError) else type(error).__name__
+        what = f"looking at the policy files failed ({why}); it is tried again, and the log says more"
         is_told = self._failure is not None and self._failure.message == what
         self._failure = Problem(what, "", "not_looked_at")
         if is_told:

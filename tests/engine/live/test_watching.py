@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from engine import live as live_module
-from engine.errors import ArchiveUnavailable
+from engine.errors import ArchiveUnavailable, StorageError
 from engine.live import LivePolicies
 from tests.harness.policy_folder import ADMIN, Folder, document, preset
 from tests.harness.watched_folder import Watched, watching
@@ -92,19 +92,28 @@ def test_a_broken_file_is_told_once_and_the_good_set_stays(folder: Folder) -> No
         assert not watched.live.health()["stale"]
 
 
-def test_when_looking_fails_the_set_is_stale(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        (UnicodeEncodeError("utf-8", "x", 0, 1, "surrogates not allowed"), "UnicodeEncodeError"),
+        (StorageError("the database is not the one"), "the database is not the one"),
+    ],
+)
+def test_when_looking_fails_the_set_is_stale(
+    failure: Exception, told: str, folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(live_module, "FOLLOW_SECONDS", 0.1)
     with watching(folder) as watched:
         look = folder.archive.view
 
         def fail(work: Any) -> Any:
-            raise UnicodeEncodeError("utf-8", "x", 0, 1, "surrogates not allowed")
+            raise failure
 
         folder.archive.view = fail  # type: ignore[method-assign]
         folder.write("policies/a.yaml", document("a", value="pay"))
         watched.until(lambda: bool(watched.live.health()["stale"]))
         (error,) = watched.live.health()["errors"]
-        assert error["message"].startswith("looking at the policy files failed (UnicodeEncodeError)")
+        assert error["message"].startswith(f"looking at the policy files failed ({told});")
         folder.archive.view = look  # type: ignore[method-assign]
         watched.until(lambda: watched.blocks("pay") and not watched.live.health()["stale"])
 
