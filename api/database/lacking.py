@@ -27,6 +27,8 @@ OWN: Final = frozenset({"schema_migration", "counters", "migratehistory"})
 _UNDEFINED_TABLE: Final = "42P01"
 _UNDEFINED_COLUMN: Final = "42703"
 _NO_RIGHT: Final = "42501"
+_OF_ROWS: Final = frozenset({"check_enable_rls", "ExecWithCheckOptions"})
+"""Where the server finds that rows are hidden from a user, or not taken, by policies of a table."""
 _READ_ONLY: Final = "25006"
 _NO_SCHEMA: Final = "3F000"
 _NO_KEY: Final = "42P10"
@@ -215,6 +217,11 @@ def lacking(error: BaseException, url: str) -> DatabaseUnavailable | None:
 def _lacking(error: BaseException) -> str | None:
     state = sqlstate(error)
     line = str(error).partition("\n")[0]
+    if state == _NO_RIGHT and said_of(error, "source_function") in _OF_ROWS:
+        return (
+            f"hides rows from the service ({line}); take that from the table, with `ALTER TABLE ... DISABLE"
+            " ROW LEVEL SECURITY`, and a service that runs goes on by itself"
+        )
     if state == _NO_RIGHT:
         return (
             f"refuses the service what it needs ({line}); give its user all rights to the tables again, or"

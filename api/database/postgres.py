@@ -64,12 +64,13 @@ WITH_TRANSACTION_TIMEOUT = 170_000
 """The first version of the server that has it."""
 WHATEVER_IS_SET = (
     "SELECT set_config('default_transaction_isolation', 'read committed', false),"
-    " set_config('extra_float_digits', '1', false),"
+    " set_config('extra_float_digits', '1', false), set_config('row_security', 'off', false),"
     " CASE current_setting('synchronous_commit')"
     " WHEN 'off' THEN set_config('synchronous_commit', 'on', false) END"
 )
 """INVARIANT: whatever the database or the user is set to, a commit is on disk before it is confirmed,
-whoever has waited for a lock sees what was committed meanwhile, and times are read as they were written."""
+whoever has waited for a lock sees what was committed meanwhile, times are read as they were written, and no
+row is hidden in silence: where a table's policies would hide some, that is an error."""
 NO_TIMEOUTS = (
     "SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN ('statement_timeout', 'lock_timeout',"
     " 'idle_in_transaction_session_timeout', 'idle_session_timeout', 'transaction_timeout')"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import peewee
 import psycopg
 import pytest
 
 from api.bootstrap import prepare
 from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
+from api.database.lacking import lacking
 from api.database.lanes.lease import lease
 from api.database.postgres import on_this_machine
 from api.settings import load
@@ -34,6 +36,30 @@ def test_a_commit_is_on_disk_and_sees_the_last_whatever_the_database_is_set_to(p
         assert made.rows("SELECT 4102444800.123456::double precision") == [(4102444800.123456,)]
     finally:
         made.close()
+
+
+def test_rows_that_a_policy_of_the_database_hides_are_an_error_and_not_missing(postgres: Postgres) -> None:
+    """`FORCE ROW LEVEL SECURITY` shows the owner of a table that has no policy an empty one: no halt."""
+    url = postgres.create()
+    with psycopg.connect(url, autocommit=True) as admin:
+        admin.execute("DROP ROLE IF EXISTS hardened")
+        admin.execute("CREATE ROLE hardened LOGIN")
+        admin.execute("GRANT ALL ON SCHEMA public TO hardened")
+        admin.execute(f'ALTER DATABASE "{admin.info.dbname}" SET row_security = on'.encode())
+    made = Database(url.replace("postgres:@", "hardened@"))
+    try:
+        made.migrate()
+        made.change("ALTER TABLE halts ENABLE ROW LEVEL SECURITY")
+        assert made.rows("SELECT * FROM halts") == []  # of the owner all are shown
+        made.change("ALTER TABLE halts FORCE ROW LEVEL SECURITY")
+        with pytest.raises(peewee.ProgrammingError) as refusal:
+            made.rows("SELECT * FROM halts")
+        told = lacking(refusal.value, made.url)
+        assert told is not None and "hides rows from the service" in told.operator_message
+        assert "`ALTER TABLE ... DISABLE ROW LEVEL SECURITY`" in told.operator_message
+    finally:
+        made.close()
+        postgres.drop(url)
 
 
 def test_a_stricter_commit_is_left_as_it_is(postgres_url: str) -> None:
