@@ -21,7 +21,7 @@ from api.context import Context
 from api.handlers import approvals
 from api.handlers.hook_request import HookRequest, done
 from api.hosts import wording
-from api.hosts.report import CALL, OTHER, PROBE, PROMPT, Host, Report, Unreadable
+from api.hosts.report import CALL, OTHER, PROBE, PROMPT, Host, Report, Unreadable, plain, told_as_text
 from api.hosts.table import NAMES, host
 from api.http import bodies
 from api.http.exchange import Reply, Values
@@ -83,7 +83,7 @@ async def _answered(caller: Caller, values: Values, context: Context) -> Reply:
         size=size,
     )
     if report.kind != CALL:
-        await (_prompt(request) if report.kind == PROMPT else _result(request))
+        await (_prompt(request) if report.kind == PROMPT else _outcome_of(request))
         return _reply(found, report.event, Verdict(RECORDED))
     try:
         deadline = asyncio.get_running_loop().time() + values.query["wait"]
@@ -105,7 +105,17 @@ def denied(path: Mapping[str, str], query: Mapping[str, str], error: ApiError) -
 
 
 def _read(host_name: str, raw: bytes) -> Report:
-    """What a body says; raises 400, 422, 404 or Unreadable."""
+    """What a body says; raises 400, 422, 404 or Unreadable. INVARIANT: what became of a call is recorded,
+    whatever a tool gave: nobody gets around a rule by an output that cannot be read."""
+    try:
+        return _read_as_sent(host_name, raw)
+    except (ApiError, Unreadable):
+        if host_name not in NAMES or (told := told_as_text(host(host_name), raw)) is None:
+            raise
+        return _read_as_sent(host_name, told)
+
+
+def _read_as_sent(host_name: str, raw: bytes) -> Report:
     said = bodies.decode_unique(raw)
     bodies.validate("hook-input", said)
     if host_name not in NAMES:
@@ -149,6 +159,18 @@ async def _prompt(request: HookRequest) -> None:
     has_task = await request.context.reads.read(caller, hook_calls.has_task, caller, report.run_id)
     said = {"message": report.text} if has_task else {"task": report.text, "model": report.model}
     await request.tell(SAID if has_task else "run.started", said)
+
+
+async def _outcome_of(request: HookRequest) -> None:
+    """What became of a call; what it gave as a text where that is not taken, as of a host that writes JSON in
+    a text."""
+    try:
+        await _result(request)
+    except ApiError as refused:
+        if refused.code not in ("invalid_json", "validation_failed"):
+            raise
+        output = await request.done(plain, request.report.output)
+        await _result(request._replace(report=request.report._replace(output=output)))
 
 
 async def _result(request: HookRequest) -> None:

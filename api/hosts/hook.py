@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple
 from api.hosts import journal, link, wording
 from api.hosts.last_word import BLOCK, LastWord
 from api.hosts.link import Away, HookAnswer, HookRefused, Nonsense, ServiceFailing, post, sign_of_it
-from api.hosts.report import CALL, Report, Unreadable, decoded, plain, shallow, shortened
+from api.hosts.report import CALL, Report, Unreadable, decoded, plain, shallow, shortened, with_outputs
 from api.hosts.setup import Setup, SetupError, setup, timeout_of
 from api.hosts.table import NAMES, host
 
@@ -277,14 +277,9 @@ def told(name: str, raw: bytes, ask: Callable[[bytes], HookAnswer]) -> HookAnswe
         if refused.key or stays or host(name).read(said).kind == CALL:
             raise
     try:
-        return ask(_with_outputs(name, said, shortened))
+        return ask(with_outputs(host(name), said, shortened))
     except HookRefused:
-        return ask(_with_outputs(name, said, plain))
-
-
-def _with_outputs(name: str, said: Mapping[str, Any], change: Callable[[Any], Any]) -> bytes:
-    outputs = host(name).outputs
-    return json.dumps({key: change(each) if key in outputs else each for key, each in said.items()}).encode()
+        return ask(with_outputs(host(name), said, plain))
 
 
 def denied(name: str, raw: bytes, text: str) -> HookEnd:

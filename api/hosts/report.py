@@ -239,6 +239,22 @@ def plain(value: Any) -> str:
     return f"{text} (told as text)"
 
 
+def with_outputs(found: Host, said: Mapping[str, Any], change: Callable[[Any], Any]) -> bytes:
+    """The input of a host with what tools gave, and what was written to it, changed."""
+    return json.dumps(
+        {key: change(each) if key in found.outputs else each for key, each in said.items()}
+    ).encode()
+
+
+def told_as_text(found: Host, raw: bytes) -> bytes | None:
+    """An input with its outputs as texts; None: it is of a call, or cannot be read in that way either."""
+    try:
+        said = decoded(shallow(raw))
+        return None if found.read(said).kind == CALL else with_outputs(found, said, plain)
+    except Unreadable:
+        return None
+
+
 def decoded(raw: bytes) -> dict[str, Any]:
     """The input of a host; raises Unreadable."""
     try:

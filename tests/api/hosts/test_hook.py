@@ -302,17 +302,25 @@ UNREADABLE = {
 
 @every_host
 @pytest.mark.parametrize("output", UNREADABLE.values(), ids=UNREADABLE)
+@pytest.mark.parametrize("by_host", [False, True])
 def test_an_output_that_the_service_cannot_read_is_told_as_a_text(
-    agent: Make, name: str, output: Any
+    agent: Make, name: str, output: Any, by_host: bool
 ) -> None:
+    """By the hook, or where the host calls the service itself by that, as far as it takes so much."""
     made = agent(name)
     assert made.call().goes_ahead
     said = json.loads(told(name, "result", session=made.session, call="c-1").removeprefix(b"\xef\xbb\xbf"))
     members = [each for each in host(name).outputs if each in said]
     assert members
     raw = json.dumps(said | {each: json.dumps(output) if name == "cursor" else output for each in members})
-    ended = made.hook(raw.encode())
-    assert (ended.code, ended.error) == (0, "")
+    if by_host and len(raw) < 2**20:
+        headers = {"Content-Type": "application/json", "X-API-Key": made.service.api_key}
+        place = f"/v1/hooks/{name}?agentId=agent-{made.session}"
+        answer = made.service.http.post(place, content=raw.encode(), headers=headers)
+        assert answer.headers["Governance-Outcome"] == "recorded"
+    else:
+        ended = made.hook(raw.encode())
+        assert (ended.code, ended.error) == (0, "")
     assert made.run["toolCalls"][0]["completion"] == "completed"
 
 
