@@ -147,7 +147,7 @@ def _refused(row: Approval, answer: _Answer) -> Resolution | None:
     halt = halts.in_force(row.organisation_id, row.agent_id, row.run_id)
     if halt is not None:
         return Resolution("halted", approval_shape(row), halt)
-    if (why := review.why_not(answer.caller, row, call)) is not None:
+    if (why := review.why_not(answer.caller, row, call, answer.resolved_by)) is not None:
         return Resolution("refused", approval_shape(row), why=why)
     counting = review.steps_that_count(row)
     if _has_approved(answer.caller, counting) and len(counting) < review.terms_of(row).approvers:

@@ -79,14 +79,18 @@ def asserted(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {name: facts[name] for name in ASSERTED if name in facts}
 
 
+NAMING: Final = ("email", "preferred_username", "upn", "unique_name", "username")
+"""Claims in which identity providers say by what name somebody logs in, beside `sub`."""
+
+
 def acting(facts: Mapping[str, Any]) -> list[Any]:
     """Everybody whom a verified token of a call names: on whose behalf it is made, and who acts for them."""
     user = facts.get("user") or {}
     found = [user.get("id"), user.get("email"), *(facts.get("delegation") or {}).get("chain", ())]
-    actor = user.get("claims", {}).get("act")
-    while isinstance(actor, dict):
-        found.append(actor.get("email"))
-        actor = actor.get("act")
+    party = user.get("claims")
+    while isinstance(party, dict):
+        found += [party.get(claim) for claim in NAMING]
+        party = party.get("act")
     return found
 
 

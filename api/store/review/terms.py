@@ -105,8 +105,10 @@ def held_call(row: Approval) -> HeldCall | None:
     return HeldCall(call.payload_digest[:DIGEST], known, Event.select().where(event).exists())
 
 
-def why_not(caller: Caller, row: Approval, call: HeldCall | None) -> str | None:
-    """Why this person may not approve, or None."""
+def why_not(
+    caller: Caller, row: Approval, call: HeldCall | None, resolved_by: str | None = None
+) -> str | None:
+    """Why this person may not approve, or not for whom they say that they do, or None."""
     roles = roles_of(row)
     if caller.role not in roles:
         since = "" if row.escalated_at is None else " since it has escalated"
@@ -119,6 +121,10 @@ def why_not(caller: Caller, row: Approval, call: HeldCall | None) -> str | None:
             " they would approve; reject it, and have the agent ask anew"
         )
     # A key names its user as the organisation likes: by their id here, or by their e-mail.
-    if not terms_of(row).allow_self and same_names(caller.user_id, caller.email) & call.asked_by:
+    if terms_of(row).allow_self:
+        return None
+    if same_names(caller.user_id, caller.email) & call.asked_by:
         return "you asked for this call, by your API key or your token; somebody else must approve it"
+    if same_names(resolved_by) & call.asked_by:
+        return "`resolvedBy` names who asked for this call; somebody else must approve it"
     return None

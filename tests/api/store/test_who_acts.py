@@ -1,9 +1,10 @@
-"""Who acts for another, as the token of a call says, has asked for it: they neither approve it nor exempt its
-run from labels."""
+"""Whom the token of a call names, be it as who acts for another, has asked for it: they neither approve it
+nor exempt its run from labels."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import jwt
 import pytest
@@ -23,19 +24,24 @@ AFTER = policy_body(
 
 
 @pytest.mark.parametrize(
-    ("act", "is_own"),
+    ("said", "is_own"),
     [
-        ({"sub": "rita@acme.example"}, True),
-        ({"sub": "desk", "act": {"sub": "Rita@ACME.example"}}, True),
-        ({"sub": "u-7", "email": "rita@acme.example"}, True),
-        ({"sub": "ravi@acme.example", "email": ["rita@acme.example"]}, False),
+        ({"act": {"sub": "rita@acme.example"}}, True),
+        ({"act": {"sub": "desk", "act": {"sub": "Rita@ACME.example"}}}, True),
+        ({"act": {"sub": "u-7", "email": "rita@acme.example"}}, True),
+        ({"act": {"sub": "u-7", "upn": "rita@acme.example"}}, True),
+        ({"act": {"sub": "ravi@acme.example", "email": ["rita@acme.example"]}}, False),
+        ({"preferred_username": "rita@acme.example"}, True),
+        ({"upn": "Rita@ACME.example"}, True),
+        ({"unique_name": "rita@acme.example"}, True),
+        ({"manager": "rita@acme.example"}, False),
     ],
 )
-async def test_who_acts_for_another_has_asked(tmp_path: Path, act: object, is_own: bool) -> None:
+async def test_whom_a_token_names_has_asked(tmp_path: Path, said: dict[str, Any], is_own: bool) -> None:
     async with Service(tmp_path, [HOLD, LABEL, AFTER]) as service:
         rule = {"name": "Acme", "userToken": {"algorithm": "HS256", "key": SECRET}}
         assert (await service.call("admin", "PUT", "/v1/organisation", rule)).status_code == 200
-        claims = {"sub": "alice", "exp": int(service.clock()) + 600, "act": act}
+        claims = {"sub": "alice", "exp": int(service.clock()) + 600, **said}
         token = jwt.encode(claims, SECRET, algorithm="HS256")
 
         async def status(number: int, tool: str) -> tuple[str, str]:
