@@ -54,7 +54,7 @@ class Verdict(NamedTuple):
 async def answer_hook(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/hooks/:host"""
     reply = await _answered(caller, values, context)
-    return replace(reply, headers={**reply.headers, KEY_HEADER: caller.key_id})
+    return replace(reply, headers={**reply.headers, KEY_HEADER: f"{caller.organisation_id}/{caller.key_id}"})
 
 
 async def _answered(caller: Caller, values: Values, context: Context) -> Reply:

@@ -70,7 +70,7 @@ class Hook:
         self.clock, self.sleep = clock, sleep
         self.time = own_seconds(setup.timeout)
         self.deadline = begun + self.time
-        self.owner = journal.Owner(setup.journal, setup.key)
+        self.owner = journal.Owner(setup.journal, setup.url, setup.key)
         self.call_id = f"call-{os.urandom(12).hex()}"
         self.at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
@@ -154,6 +154,7 @@ class Hook:
             "callId": self.call_id,
             "at": self.at,
             "decidedOffline": report.kind == CALL,
+            "url": self.setup.url,
             "key": self.owner.tag,
             "keyId": self.owner.key_id,
             "input": raw.decode("utf-8"),
@@ -201,6 +202,8 @@ class Hook:
             return self.clock() < until
 
         try:
+            if self.owner.has_to_ask(runs):
+                self._ask_who(max(1.0, until - self.clock()))
             tag = self.owner.tag
             while not journal.replay(folder, tell, goes_on, tag) and goes_on() and self._left(runs):
                 self.sleep(BREATH)
@@ -213,6 +216,14 @@ class Hook:
         except PermissionError:
             return None  # what another user of the system has left there is not of this run
         return None if found is None else next(filter(None, map(untaken.get, found)), why)
+
+    def _ask_who(self, seconds: float) -> None:
+        """As what the service knows the key now. Raises Away."""
+        probe = json.dumps(host(self.name).probe).encode()
+        try:
+            self.owner.keep(self._post(probe, min(seconds, ASK_SECONDS)).key_id)
+        except (HookRefused, Nonsense):
+            self.owner.key_id = ""
 
     def _left(self, runs: set[str]) -> tuple[str, str] | None:
         """Agent and run of the first that waits to be told of these runs."""

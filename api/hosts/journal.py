@@ -6,7 +6,8 @@ whoever tells of lines holds the lock of its key, as long as the service takes, 
 lines another one, for a moment, so that who has something to keep waits for nobody that tells.
 
 Hosts and projects share it, each with a key of its own, also of other organisations and services: an entry
-says by a digest whose it is (`key`), and as what the service knows that key, also after a rotation (`keyId`).
+says by a digest whose it is (`key`), and as what the service there (`url`) knows that key, also after a
+rotation (`keyId`, behind its organisation).
 """
 
 from __future__ import annotations
@@ -77,26 +78,47 @@ def run_name(run_id: str) -> str:
 class Owner:
     """The key that a hook has, and which entries of a folder are of it."""
 
-    def __init__(self, folder: Path, key: str) -> None:
-        self.folder, self.tag, self.key_id = folder, tag_of(key), ""
-        with contextlib.suppress(OSError, ValueError):
-            self.key_id = self._file(_KEY).read_text("ascii")
+    def __init__(self, folder: Path, url: str, key: str) -> None:
+        self.folder, self.url, self.tag = folder, url, tag_of(key)
+        ids = self._ids()
+        only = ids.popitem()[1] if len(set(ids.values())) == 1 else ""  # the service may have moved
+        self.key_id = ids.get(url, only)
         self._looked_for: list[str] | None = None
         self._known: dict[str, bool] = {}
 
     def keep(self, key_id: str) -> None:
-        """As what the service knows the key, also after a rotation."""
-        if key_id not in ("", self.key_id):
-            with contextlib.suppress(OSError, ValueError), _locked(self.folder, _WRITING):  # it says so again
-                self._file(_KEY).write_text(key_id, "ascii")
+        """As what the service knows the key, also after a rotation; empty: it does not say."""
+        self.key_id = key_id
+        if self._ids().get(self.url) != key_id:
+            with contextlib.suppress(OSError), _locked(self.folder, _WRITING):  # it says so again
+                _replace(self._file(_KEY), [{**self._ids(), self.url: key_id}])
+
+    def _ids(self) -> dict[str, str]:
+        """As what services know the key, by their addresses: several may have been given the same."""
+        try:
+            found = json.loads(self._file(_KEY).read_bytes())
+        except (OSError, ValueError, RecursionError):
+            found = None
+        return {url: str(key_id) for url, key_id in found.items()} if isinstance(found, dict) else {}
 
     def has(self, entry: Mapping[str, Any]) -> bool | None:
         """Whether an entry is of this key, also with a secret that it had before; None: nobody can say yet.
-        Two hooks of one session may have keys of two organisations, each with a run of its name."""
-        if entry.get("key", self.tag) == self.tag:
-            return True
-        theirs = entry.get("keyId")
-        return theirs == self.key_id if theirs and self.key_id else None
+        Two hooks of one session may have keys of two organisations, each with a run of its name; in one
+        organisation only one key has it, so there it was replaced."""
+        is_same = entry.get("key", self.tag) == self.tag
+        is_there = entry.get("url", self.url) == self.url
+        theirs, mine = str(entry.get("keyId") or ""), self.key_id
+        if not theirs or not mine or (is_same and is_there):
+            return is_same or None
+        is_replaced = is_there and theirs.partition("/")[0] == mine.partition("/")[0]
+        return theirs == mine or (None if is_replaced else False)
+
+    def has_to_ask(self, runs: set[str]) -> bool:
+        """Whether something of another key waits of these runs. INVARIANT: then nothing is decided, nor told
+        of them, before the service has said who this is, as after a rotation, or where a file is damaged."""
+        mine = self.tag, self.url
+        left = (each for each in waiting(self.folder) if (each.get("key"), each.get("url")) != mine)
+        return any(not runs.isdisjoint(whose(each)) for each in left)
 
     def is_shown(self, run: str, shows: Callable[[str], bool]) -> bool:
         """What a hook with another key has left is told with this one where the run is of it (`shows`), as
@@ -229,7 +251,7 @@ def _whole(descriptor: int, size: int) -> int:
     return os.pread(descriptor, size, 0).rfind(b"\n") + 1
 
 
-def _replace(path: Path, entries: Iterable[dict[str, Any]]) -> None:
+def _replace(path: Path, entries: Iterable[Mapping[str, Any]]) -> None:
     temporary = path.with_suffix(".new")
     temporary.unlink(missing_ok=True)
     temporary.touch(0o600)

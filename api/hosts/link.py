@@ -45,7 +45,7 @@ class HookAnswer(NamedTuple):
     outcome: str
     body: bytes
     key_id: str = ""
-    """Whose secret the key is, which a rotation leaves as it is."""
+    """Organisation and id of the key, which a rotation leaves as they are."""
 
 
 def post(setup: Setup, host: str, body: bytes, seconds: float, **query: str) -> HookAnswer:

@@ -72,7 +72,7 @@ HEADERS: Mapping[str, Mapping[str, Any]] = {
         "schema": {"enum": ["allowed", "blocked", "waiting", "undecided", "recorded"]},
     },
     "Governance-Key": {
-        "description": "The id of the API key that asks, which a rotation leaves as it is.",
+        "description": "Organisation and id of the API key that asks, which a rotation leaves as they are.",
         "schema": {"type": "string"},
     },
     "Governance-Agent": {

@@ -3,8 +3,10 @@ could not tell is told with its key, or with that of who has its runs."""
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 from api.hosts import journal
 from tests.api.hosts.conftest import Agent
 from tests.api.hosts.test_untold import AWAY, READ, SEND, passed_on, telling
-from tests.harness.receiver import Receiver
+from tests.harness.receiver import Answer, Received, Receiver
 from tests.harness.running_service import Served
 
 Make = Callable[..., Agent]
@@ -23,12 +25,24 @@ def waiting(made: Agent) -> list[dict[str, Any]]:
     return journal.waiting(made.folder / "journal" / "hooks")
 
 
+@contextlib.contextmanager
+def at_times(service: Served) -> Iterator[tuple[str, threading.Event]]:
+    """An address of the service, which is away as long as the other is set."""
+    away = threading.Event()
+    with Receiver(lambda asked: Answer(503) if away.is_set() else passed_on(asked, service)) as proxy:
+        yield f"http://{proxy.place}", away
+
+
+def key_file(made: Agent) -> Path:
+    return made.folder / "journal" / "hooks" / f"key-{journal.tag_of(made.key)}"
+
+
 def has_read(made: Agent) -> Agent:
     """It has read something, which its hook could not tell."""
     assert made.call(READ).goes_ahead
-    made.url = AWAY
+    url, made.url = made.url, AWAY
     assert made.tell("result", READ).code == 0
-    made.url = ""
+    made.url = url
     return made
 
 
@@ -219,3 +233,78 @@ def test_after_a_rotation_it_is_known_again_as_what_the_service_knows_the_key(
     assert made.call().goes_ahead and made.call().goes_ahead
     assert waiting(made) == []
     assert runs(service, gone, made.key) == 200
+
+
+def test_a_new_secret_of_one_of_them_tells_nothing_of_the_other(service: Served, agent: Make) -> None:
+    """No file says yet as what the service knows it, so that it is asked first."""
+    service.organisation("another-customer")
+    mine, key = agent("claude-code", key=service.key()["key"]), service.key("another-customer")
+    theirs = Agent(service, "claude-code", mine.folder, key=key["key"], session=mine.session)
+    assert theirs.call(READ).goes_ahead
+    has_read(mine)
+    key_file(theirs).unlink()
+    assert theirs.call().goes_ahead
+    assert len(waiting(mine)) == 1
+    assert "No sending" in mine.call(SEND).text
+
+
+@pytest.mark.parametrize("content", ["", "\0\0\0\0", "[[", "[]", '{"URL": "default/key_of_nobody"}'])
+def test_a_file_that_is_damaged_keeps_nothing_from_being_told(
+    service: Served, agent: Make, content: str
+) -> None:
+    key = service.key()
+    made = has_read(agent("claude-code", key=key["key"]))
+    made.key = service.rotated(key)
+    url = f"http://127.0.0.1:{service.port}"
+    key_file(made).write_text(content.replace("URL", url), encoding="ascii")
+    assert "No sending" in made.call(SEND).text
+    assert waiting(made) == []
+    assert json.loads(key_file(made).read_bytes())[url] == f"default/{key['keyId']}"
+
+
+def test_a_key_that_was_replaced_tells_what_nobody_else_has(service: Served, agent: Make) -> None:
+    """As by an operator who made another one while the service was away, and nothing of the run was told."""
+    first, second = service.key()["key"], service.key()["key"]
+    with at_times(service) as (url, away):
+        made = agent("claude-code", key=first, url=url, fail_mode="open")
+        for key in (first, second):
+            assert Agent(service, "claude-code", made.folder, key=key, url=url).call().goes_ahead
+        away.set()
+        assert made.call(READ).goes_ahead and made.tell("result", READ).code == 0
+        away.clear()
+        made.key = second
+        assert "No sending" in made.call(SEND).text
+        assert waiting(made) == []
+
+
+@pytest.mark.parametrize("same_session", [False, True])
+def test_two_services_that_have_the_same_key_are_told_apart(
+    service: Served, agent: Make, same_session: bool
+) -> None:
+    """As where `GOVERNANCE_API_KEY` is the same for both."""
+    asked = []
+
+    def elsewhere(request: Received) -> Answer:
+        event = json.loads(request.body)["hook_event_name"]
+        asked.append(event)
+        told = {"Governance-Outcome": "allowed" if event == "PreToolUse" else "recorded"}
+        return Answer(200, b"{}", {**told, "Governance-Key": "default/key_2"})
+
+    with at_times(service) as (url, away), Receiver(elsewhere) as other:
+        mine = agent("claude-code", key=service.key()["key"], url=url)
+        theirs = Agent(service, "claude-code", mine.folder, url=f"http://{other.place}", key=mine.key)
+        theirs.session = mine.session if same_session else theirs.session
+        assert theirs.call().goes_ahead and mine.call(READ).goes_ahead
+        away.set()
+        assert mine.tell("result", READ).code == 0
+        away.clear()
+        assert theirs.call().goes_ahead
+        assert set(asked) == {"PreToolUse"}
+        assert "No sending" in mine.call(SEND).text
+
+
+def test_what_was_left_is_told_where_the_service_has_moved(service: Served, reading: Agent) -> None:
+    with Receiver(lambda request: passed_on(request, service)) as proxy:
+        reading.url = f"http://{proxy.place}"
+        assert "No sending" in reading.call(SEND).text
+    assert waiting(reading) == []

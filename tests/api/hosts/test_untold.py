@@ -100,8 +100,8 @@ def passed_on(request: Received, service: Served) -> Answer:
     headers = {name: value for name, value in request.headers.items() if name in kept}
     url = f"http://127.0.0.1:{service.port}{request.path}"
     answer = httpx.post(url, content=request.body, headers=headers)
-    outcome = {"Governance-Outcome": answer.headers.get("Governance-Outcome", "")}
-    return Answer(answer.status_code, answer.content, outcome)
+    said = {name: answer.headers.get(name, "") for name in ("Governance-Outcome", "Governance-Key")}
+    return Answer(answer.status_code, answer.content, said)
 
 
 def test_nothing_is_decided_while_it_is_not_told(reading: Agent) -> None:
