@@ -17,8 +17,9 @@ class Baseline:
 
     def __init__(self) -> None:
         self.known = False
-        self.went_back = False
-        """The archive is older than the folder: it was put back from a copy, and they disagree yet."""
+        self.parted_at: str | None = None
+        """When that was recorded which the folder followed last and the archive does not know: it was put
+        back from a copy, or another one took over, and they disagree yet."""
         self._digests: dict[str, str | None] = {}
         self._revisions: dict[str, int] = {}
         # A path that is in neither had no file, at this revision.
@@ -26,9 +27,8 @@ class Baseline:
 
     def restore(self, marker: Marker | None, records: Records, files: Mapping[str, FileRecord]) -> None:
         """What the marker of a folder stands for, if the archive knows it; `files` are those at its head."""
-        self.known = False
-        self.went_back = marker is not None and marker.revision > records.head()[0]
         if marker is None or records.recorded_at(marker.revision) != marker.recorded_at:
+            self.forget(None if marker is None else marker.recorded_at)
             return
         digests: dict[str, str | None] = {path: record.digest for path, record in files.items()}
         for path in records.changed_since(marker.revision):
@@ -38,23 +38,27 @@ class Baseline:
                     digests[path] = digest
         self.begin(digests, marker.revision)
 
-    def forget(self) -> None:
-        """The archive does not know what the folder followed: it was put back, or another one took over."""
-        self.known, self.went_back = False, True
+    def forget(self, parted_at: str | None) -> None:
+        """Nothing is known of the folder, or it followed what the archive does not know, recorded then."""
+        self.known, self.parted_at = False, parted_at
         self._digests, self._revisions = {}, {}
 
     def begin(self, digests: Mapping[str, str | None], revision: int) -> None:
         """Start anew: disk and archive agreed on all paths at this revision."""
-        self.known, self.went_back = True, False
+        self.known, self.parted_at = True, None
         self._revision, self._digests, self._revisions = revision, {}, {}
         self.add(digests, revision)
 
     def add(self, digests: Mapping[str, str | None], revision: int) -> None:
-        """Note that disk and archive agreed on these paths at this revision. Ignored before `begin`: a path
-        that is not named is taken for one without a file."""
-        if self.known:
+        """Note that disk and archive agreed on these paths at this revision. Ignored before `begin`, but
+        where they have parted: a path that is not named is taken for one without a file."""
+        if self.known or self.parted_at is not None:
             self._digests.update(digests)
             self._revisions.update(dict.fromkeys(digests, revision))
+
+    def knows(self, path: str) -> bool:
+        """Whether disk and archive have agreed on it."""
+        return self.known or path in self._digests
 
     def digest(self, path: str) -> str | None:
         """The digest of the file when disk and archive last agreed on it; None: there was no file."""

@@ -88,7 +88,7 @@ class Current:
             if marker is _UNREAD:
                 marker = markers.read_marker(self._disk)
             self._baseline.restore(marker, records, head.files)
-            if marker and self._baseline.went_back and head.revision and not self._occupancy.barred(()):
+            if marker and self._baseline.parted_at and head.revision and not self._occupancy.barred(()):
                 _tell_of_lost(logging.WARNING, marker.revision, head.revision)
 
     def _has_no_marker(self) -> bool:
@@ -115,7 +115,7 @@ class Current:
         with self.lock:
             if self.snapshot is mine and self._lost is not mine:
                 self._lost = mine
-                self._baseline.forget()
+                self._baseline.forget(mine.recorded_at)
                 _tell_of_lost(logging.ERROR, mine.revision, head.revision)
         return head
 
@@ -163,9 +163,8 @@ class Current:
     def _remember(self, plan: Plan) -> None:
         """Move the merge base up; begin it when all of the folder was found level, or was made so."""
         full = plan.observed is not None and plan.observed.full
-        if self._baseline.known:
-            self._baseline.add(plan.level, plan.head.revision)
-        elif full and not plan.problems and plan.level.keys() >= plan.differing:
+        self._baseline.add(plan.level, plan.head.revision)
+        if not self._baseline.known and full and not plan.problems and plan.level.keys() >= plan.differing:
             self._baseline.begin(plan.level, plan.head.revision)
 
     def _note_replaced(self, plan: Plan) -> None:

@@ -10,7 +10,7 @@ It changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
@@ -217,7 +217,7 @@ class Planner:
             return "edit" if now == intent.before else "stale"
         history = records.history(path)
         past = {digest for _, digest in history}
-        if self._baseline.known:
+        if self._baseline.knows(path):
             base, since = self._baseline.digest(path), self._baseline.revision(path)
             # What the archive has said since may be what another process brought this file up to.
             if state.digest == base or any(at > since and digest == state.digest for at, digest in history):
@@ -226,6 +226,8 @@ class Planner:
                 return "edit" if alone and records.source(path) == "file" else "stale"
             if now == base:
                 return "edit"
+        elif state.digest not in {*past, None} and self._has_gone_on(records, path, history):
+            return self._newer(records, path, state, current)
         elif state.digest is not None and (
             not records.shared and records.source(path) == "file"
             if state.digest in past
@@ -254,8 +256,9 @@ class Planner:
             return "edit"
         newest = current.version if current else _last_version(records, place)
         declared = put.loaded.declared_version
+        parted = self._baseline.parted_at is not None and not self._baseline.knows(path)
         # What the API wrote in a commit that the archive has lost.
-        lost = self._baseline.went_back and declared is not None and declared > newest
+        lost = parted and declared is not None and declared > newest
         if declared == newest or lost:
             return "edit"
         what = f"is at version {newest} through the API" if current else "was deleted through the API"
@@ -263,12 +266,31 @@ class Planner:
             f"this file was changed here, but the {_NAMES[place.kind]} {what} since; take over what you need "
             f"and write `version: {newest}` into the file, or undo your changes"
         )
-        if self._baseline.went_back:
-            message += (
-                "; the database is older than this folder, as after a backup was put back: until no file is "
-                "in conflict, none of the newer files is in force, and what they block is allowed"
-            )
+        if parted:
+            message += f"; the database is older than this folder, as after a backup was put back{_UNTIL}"
         raise DocumentError([Problem(message, "", "conflict", shown(path))])
+
+    def _has_gone_on(self, records: Records, path: str, history: Sequence[tuple[int, str | None]]) -> bool:
+        """Whether what the archive says of a file came after it has parted from this folder, through the API
+        or from another node, so that none of the two is known to be the newer."""
+        parted_at = self._baseline.parted_at
+        if parted_at is None or not history or (not records.shared and records.source(path) == "file"):
+            return False
+        return (records.recorded_at(history[-1][0]) or "") > parted_at
+
+    def _newer(
+        self, records: Records, path: str, state: FileState, current: FileRecord | None
+    ) -> Literal["edit"]:
+        """Of what two nodes still had of commits that the archive has lost, the later version counts. Raises
+        DocumentError for all else."""
+        if current is not None and current.source == "file":
+            put, other = self._put_of(path, state), records.blob(current.digest)
+            declared = put and put.loaded.declared_version
+            theirs = self._documents.put(path, other, current.digest).loaded.declared_version
+            if declared and theirs and declared > theirs:
+                return "edit"
+        what = f"version {current.version} was written" if current else "it was deleted"
+        raise DocumentError([Problem(_PARTED.format(what=what), "", "conflict", shown(path))])
 
     def _put_once(self, plan: Plan, path: str, state: FileState) -> Put | None:
         return plan.once(("put", path, state.digest), lambda: self._put_of(path, state))
@@ -283,6 +305,14 @@ class Planner:
 _SAID_BEFORE: Final = (
     "this file says what it said before, and what it says since in the last good set does not load in this "
     "version; to have it count as it stands, change it, if only by a comment, and start again"
+)
+_UNTIL: Final = (
+    ": until no file is in conflict, none of the newer files is in force, and what they block is allowed"
+)
+_PARTED: Final = (
+    "the database does not know what this file followed, as after a backup was put back, and {what} there "
+    "since; keep elsewhere what you need of the file, delete it here, so that what is in force takes its "
+    f"place, and write it into that{_UNTIL}"
 )
 _NAMES: Final[Mapping[Kind, str]] = {
     "policy": "policy",

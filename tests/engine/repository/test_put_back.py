@@ -1,0 +1,112 @@
+"""An older copy of the archive takes over, and goes on before all folders have seen that."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from engine.repository.repository import Repository
+from tests.harness.policy_folder import ADMIN, BODY, Folder, document, messages
+
+TOLD = "the database does not know what this file followed, as after a backup was put back, and "
+
+
+def second(folder: Folder, path: Path) -> Folder:
+    other = Folder(path, folder.archive)
+    other.times = folder.times
+    shutil.copytree(folder.root, other.root, dirs_exist_ok=True)
+    return other
+
+
+def level(*nodes: Repository) -> None:
+    for each in nodes * 2:
+        each.follow()
+        each.apply_files()
+
+
+def name(repository: Repository, policy_id: str = "a") -> str:
+    return repository.snapshot.of("default")[policy_id].policy.name
+
+
+@pytest.mark.parametrize("lost", [1, 3])
+@pytest.mark.parametrize("running", [True, False])
+def test_what_the_api_writes_after_that_is_not_undone_by_a_folder_of_before(
+    lost: int, running: bool, folder: Folder, tmp_path: Path
+) -> None:
+    """The versions are no help: both have gone on from the same one."""
+    folder.write("policies/a.yaml", document("a"))
+    one = folder.started()
+    other = second(folder, tmp_path / "other")
+    two = other.started()
+    older = folder.archive.state.copy()
+    for number in range(lost):
+        two.update("default", "a", {"name": f"Lost {number}"}, author=ADMIN)
+    two.create(BODY | {"policyId": "b", "name": "Lost"}, author=ADMIN)
+    level(two)
+    folder.archive.state = older
+    one = one if running else folder.started()
+    one.update("default", "a", {"name": "Since"}, author=ADMIN)
+    one.create(BODY | {"policyId": "b", "name": "Since"}, author=ADMIN)
+    two = two if running else other.open()
+    if not running:
+        two.start()
+    level(two, one)
+    assert {name(each, which) for each in (one, two) for which in "ab"} == {"Since"}
+    assert one.problems == () and len(two.problems) == 2
+    assert all(TOLD + "version " in each for each in messages(two))
+    # What is said of the way out is so, one file after the other.
+    for which, left in (("a", 1), ("b", 0)):
+        (other.root / f"policies/{which}.yaml").unlink()
+        level(two)
+        assert len(two.problems) == left and "Since" in other.read(f"policies/{which}.yaml")
+        mine = other.read(f"policies/{which}.yaml").replace("Since", "Mine")
+        other.write(f"policies/{which}.yaml", mine)
+        level(two)
+        assert len(two.problems) == left
+    level(one)
+    assert name(one) == name(two) == "Mine" and name(two, "b") == "Mine"
+
+
+def test_nor_is_what_it_deletes(folder: Folder, tmp_path: Path) -> None:
+    folder.write("policies/a.yaml", document("a"))
+    folder.write("policies/z.yaml", document("z"))
+    one = folder.started()
+    other = second(folder, tmp_path / "other")
+    two = other.started()
+    older = folder.archive.state.copy()
+    two.update("default", "a", {"name": "Lost"}, author=ADMIN)
+    level(two)
+    folder.archive.state = older
+    one.delete("default", "a", author=ADMIN)
+    level(two, one)
+    assert "a" not in one.snapshot.of("default") and TOLD + "it was deleted there" in messages(two)[0]
+    (other.root / "policies/a.yaml").unlink()
+    level(two)
+    assert two.problems == ()
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("running", [True, False])
+def test_of_what_two_folders_have_kept_the_later_version_is_in_force(
+    first: int, running: bool, folder: Folder, tmp_path: Path
+) -> None:
+    """One of them was down when the other one wrote the last versions."""
+    folder.write("policies/a.yaml", document("a"))
+    one = folder.started()
+    other = second(folder, tmp_path / "other")
+    two = other.started()
+    older = folder.archive.state.copy()
+    one.update("default", "a", {"name": "Earlier"}, author=ADMIN)
+    level(one, two)
+    for later in ("Later", "Latest"):
+        one.update("default", "a", {"name": later}, author=ADMIN)
+    folder.archive.state = older
+    if not running:
+        one, two = folder.open(), other.open()
+        for each in (one, two) if first == 0 else (two, one):
+            each.start()
+    level(*((one, two) if first == 0 else (two, one)))
+    assert name(one) == name(two) == "Latest"
+    assert [len(each.problems) for each in (one, two)] == ([0, 1] if first == 0 else [0, 0])
