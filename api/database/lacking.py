@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import peewee
@@ -176,18 +176,25 @@ def _refuse(lost: str | None) -> None:
 
 
 def count_on(database: peewee.PostgresqlDatabase) -> None:
+    """See `count_on_server`; of tables that are there."""
+    count_on_server(
+        lambda statement, _: database.execute_sql(statement).fetchall(), set(database.get_tables())
+    )
+
+
+def count_on_server(
+    ask: Callable[[str, Sequence[Any]], Sequence[Sequence[Any]]], here: Collection[str] = _TABLES
+) -> None:
     """Sequences that are behind their tables go on behind them: a logical replica has the rows alone, and so
     has what was restored by tables. Otherwise what is numbered by them fails for as long as they lag."""
-    here = set(database.get_tables())
     for table, column in _NUMBERED:
-        ask = _COUNT_ON.format(table=table, column=column)
-        if table in here and (row := database.execute_sql(ask).fetchone()):
+        if table in here and (found := ask(_COUNT_ON.format(table=table, column=column), ())):
             log.warning(
                 "the sequence of `%s`.`%s` was behind the table, as in a replica or a restore that left "
                 "sequences out; it goes on behind %s",
                 table,
                 column,
-                row[0],
+                found[0][0],
             )
 
 

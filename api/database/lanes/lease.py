@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from api.database.audit_chain import Tip
 from api.database.connection import Database
-from api.database.lacking import refuse_unkeyed_server
+from api.database.lacking import count_on_server, refuse_unkeyed_server
 from api.database.lanes.session import Rows, Statement
 from api.database.models import numbers_of
 
@@ -83,6 +83,7 @@ def lease(ask: Ask, owner: str) -> Lane:
     DatabaseUnavailable for a database that is being restored under the service: the unique indexes come last,
     and what is written before they are there keeps them from being made."""
     refuse_unkeyed_server(ask)
+    count_on_server(ask)
     found = ask(_TAKE, (owner, owner, owner))
     while not found:
         found = ask(_MAKE, (owner,))
