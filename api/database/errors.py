@@ -22,6 +22,10 @@ AT_LIMIT: Final = 64 * 2**10
 PROBE_BYTES: Final = 64 * 2**10
 """As much as a quota that is used up has no room for."""
 _DISK_FULL: Final = "53100"
+ANOTHER: Final = (
+    "it is that of another installation, and not the one that this process has worked with; put right where "
+    "its address leads, or start the service anew if it is meant"
+)
 _HIDING: Final = ("cannot rollback", "no such savepoint")
 """What is said of a roll-back where SQLite has rolled back by itself."""
 
@@ -137,6 +141,8 @@ def _translated(error: BaseException) -> DatabaseUnavailable:
         full = any(each in text for each in ("disk is full", "no space left", "quota exceeded"))
         if full or sqlstate(cause) == _DISK_FULL:  # in whatever language, and of half a page in other words
             return DatabaseFull("the database has no room left; free disk space and try again")
+        if ANOTHER in str(cause):
+            return DatabaseUnavailable(f"the database cannot be used: {ANOTHER}")
         if "not a database" in text or "malformed" in text:
             return DatabaseDamaged("the database cannot be reached; try again shortly")
         cause = cause.__context__

@@ -27,11 +27,12 @@ from psycopg.adapt import Transformer
 from psycopg.pq import TransactionStatus
 from psycopg.pq.abc import PGresult
 
-from api.database.errors import NeedsAnswer
+from api.database.errors import ANOTHER, NeedsAnswer
 from api.database.lanes.circuit_breaker import PROBE_SECONDS, CircuitBreaker, is_silence
 from api.database.lanes.session import BoundedConnection, Rows, Session, Statement
 from api.database.lanes.timeline import OldServer, Timelines, each_server
 from api.database.models import TABLES
+from api.database.table import INSTALLATION
 
 MOST_ROWS = 1_000
 """In one pipeline; more go in by `COPY`, which needs no memory for all."""
@@ -76,6 +77,7 @@ NO_TIMEOUTS = (
     " 'idle_in_transaction_session_timeout', 'idle_session_timeout', 'transaction_timeout')"
 )
 """For what takes as long as it takes, whatever the database or the user is set to."""
+_ID = f"SELECT value FROM counters WHERE name = '{INSTALLATION}'"
 _SET = "SELECT set_config(w.name, w.value, %s) FROM unnest(%s::text[], %s::text[]) AS w(name, value)"
 
 
@@ -99,6 +101,8 @@ class Postgres(peewee.PostgresqlDatabase):
         self._timelines = Timelines()
         self._met = False
         """Each server that the address names was asked which one took over last."""
+        self.installation = 0
+        """The id of the database that this process works with; 0: any will do."""
         super().__init__(url, prefer_psycopg3=True, autoconnect=True)
 
     def _connect(self) -> BoundedConnection:
@@ -137,10 +141,19 @@ class Postgres(peewee.PostgresqlDatabase):
             connection.execute(_SET, (False, list(TIMEOUTS), list(TIMEOUTS.values())))
             connection.execute(WHATEVER_IS_SET)
             self._timelines.check(connection)
+            self._refuse_another(connection)
         except BaseException:
             connection.close()
             raise
         return connection
+
+    def _refuse_another(self, connection: BoundedConnection) -> None:
+        """The database of another installation, put in the place of the one that this process has worked
+        with: what is decided and signed here would be recorded there. Raises OperationalError."""
+        with suppress(ProgrammingError):  # whoever uses it finds that tables are missing
+            row = connection.execute(_ID).fetchone() if self.installation else None
+            if row is not None and int(row[0]) != self.installation:
+                raise OperationalError(ANOTHER)
 
     @property
     def exposed(self) -> str | None:

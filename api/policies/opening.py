@@ -14,6 +14,7 @@ from api.auth.signing_secret import signing_secret
 from api.clock import Clock, Ids, iso, random_ids, system_clock
 from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
+from api.database.postgres import Postgres
 from api.database.table import INSTALLATION, counter
 from api.database.transaction import Transaction
 from api.database.writer import Writer
@@ -46,6 +47,8 @@ def open_policies(
 ) -> Iterator[LivePolicies]:
     """The policies in force, watched until the end. Raises RefusedToStart."""
     installation = store.read_here(counter, INSTALLATION) or writer.write_here(_named)
+    if isinstance(store.peewee, Postgres):
+        store.peewee.installation = installation
     commits = CommitQueue(settings.policies_dir, metrics.commits_waiting)
     repository = Repository(
         settings.policies_dir,

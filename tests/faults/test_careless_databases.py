@@ -16,7 +16,8 @@ from api.audit.mark import AuditMark
 from api.database.connection import Database
 from api.database.errors import DatabaseUnavailable
 from api.settings import SettingsError, load
-from tests.faults.database_faults import intact, payment, post, refused, service, settled
+from tests.faults.database_faults import HOLD, intact, payment, post, refused, service, settled
+from tests.harness.application import Service
 from tests.harness.command_line import run_command
 from tests.harness.postgres import Postgres
 
@@ -204,6 +205,58 @@ def test_what_a_sequence_numbers_goes_on_behind_what_is_there(
     caplog.clear()
     store.migrate()
     assert not caplog.records
+
+
+END = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+)
+
+
+async def test_nothing_is_recorded_in_the_database_of_another_installation(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    """Put in the place of ours under a service that runs: it would decide, sign and clean up there."""
+    another = "UPDATE counters SET value = value {} 1 WHERE name = '#installation'"
+    noted = "SELECT (SELECT COUNT(*) FROM audit), (SELECT MAX(number) FROM checkpoints)"
+    async with Service(tmp_path, [HOLD], live=True, database=postgres_url) as running:
+        assert (await post(running, payment("first"))).status_code == 200
+        await settled(running)
+        do(postgres_url, another.format("+"), END)
+        before = None
+        for number in range(20):
+            answer = await post(running, payment(number))
+            refused(answer, 503)
+            await asyncio.sleep(0.1)
+            with psycopg.connect(postgres_url) as outside:
+                found = outside.execute(noted.encode()).fetchone()
+            before = before or found
+            assert found == before
+        answer = await running.call("nobody", "GET", "/health")
+        assert answer.status_code == 503 and "that of another installation" in answer.json()["reason"]
+        do(postgres_url, another.format("-"))
+        async with asyncio.timeout(20):
+            while (await post(running, payment(0))).status_code != 200:
+                pass
+        await intact(running)
+
+
+@pytest.mark.parametrize("connections", ["old", "new"])
+async def test_it_does_so_under_a_service_that_runs(
+    tmp_path: Path, postgres_url: str, connections: str
+) -> None:
+    """As when a logical replica takes over."""
+    async with service(tmp_path, postgres_url) as running:
+        for number in range(20):
+            assert (await post(running, payment(number))).status_code == 200
+        await settled(running)
+        do(postgres_url, "ALTER SEQUENCE rate_hits_hit_no_seq RESTART")
+        if connections == "new":
+            do(postgres_url, END)
+        async with asyncio.timeout(20):
+            while (answer := await post(running, payment("after"))).status_code != 200:
+                refused(answer, 503)
+        await intact(running)
 
 
 def test_a_column_of_another_type_stops_nobody_for_long(store: Database) -> None:
