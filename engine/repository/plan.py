@@ -257,16 +257,16 @@ class Planner:
         newest = current.version if current else _last_version(records, place)
         declared = put.loaded.declared_version
         parted = self._baseline.parted_at is not None and not self._baseline.knows(path)
-        # What the API wrote in a commit that the archive has lost.
-        lost = parted and declared is not None and declared > newest
-        if declared == newest or lost:
+        # What the API wrote in a commit that the archive has lost; a clone of the folder has no marker.
+        lost = declared is not None and declared > newest and not self._baseline.knows(path)
+        if declared == newest or (lost and (parted or not records.shared)):
             return "edit"
         what = f"is at version {newest} through the API" if current else "was deleted through the API"
         message = (
             f"this file was changed here, but the {_NAMES[place.kind]} {what} since; take over what you need "
             f"and write `version: {newest}` into the file, or undo your changes"
         )
-        if parted:
+        if parted or lost:
             message += f"; the database is older than this folder, as after a backup was put back{_UNTIL}"
         raise DocumentError([Problem(message, "", "conflict", shown(path))])
 

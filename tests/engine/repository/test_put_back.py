@@ -110,3 +110,25 @@ def test_of_what_two_folders_have_kept_the_later_version_is_in_force(
     level(*((one, two) if first == 0 else (two, one)))
     assert name(one) == name(two) == "Latest"
     assert [len(each.problems) for each in (one, two)] == ([0, 1] if first == 0 else [0, 0])
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_clone_of_the_folder_has_no_marker(shared: bool, folder: Folder) -> None:
+    """Where others may have gone on with the archive, it is told what is out of force."""
+    folder.archive.state.shared = shared
+    folder.write("policies/a.yaml", document("a"))
+    one = folder.started()
+    one.update("default", "a", {"action": "warn"}, author=ADMIN)
+    older = folder.archive.state.copy()
+    one.update("default", "a", {"action": "block"}, author=ADMIN)
+    one.create(BODY | {"policyId": "b"}, author=ADMIN)
+    shutil.rmtree(folder.root / ".governance")
+    folder.archive.state = older
+    one = folder.open()
+    one.start()
+    policies = one.snapshot.of("default")
+    if shared:
+        (told,) = messages(one)
+        assert "the database is older than this folder" in told and "what they block is allowed" in told
+    else:
+        assert one.problems == () and policies["a"].policy.action == "block" and "b" in policies
