@@ -17,7 +17,8 @@ log = logging.getLogger("governance.policies")
 
 def tell_of_lost(repository: Repository, changes: Sequence[FileChange]) -> None:
     """In the log: what an edit of files took out of force, and how it comes back. A checkout, a reset or a
-    rebase that is given up does that to changes through the API."""
+    rebase that is given up does that to changes through the API, and so does a folder of another
+    installation. Who edits what is in force leaves the number of its version."""
     lost = [
         each for each in changes if each.source == "file" and each.before and each.before.kind == "policy"
     ]
@@ -30,6 +31,11 @@ def tell_of_lost(repository: Repository, changes: Sequence[FileChange]) -> None:
             what = f"its file `{shown(change.path)}` is gone"
         elif before.source == "api" and (older := _older(repository, after)) is not None:
             what = f"its file `{shown(change.path)}` says again what version {older} said"
+        elif before.source == "api" and (declared := _declared(repository, after)) > before.version:
+            what = (
+                f"its file `{shown(change.path)}` says that it is version {declared}, which this database "
+                "does not know: that of another installation, or what a newer copy of the database had"
+            )
         else:
             continue
         log.warning(
@@ -79,3 +85,9 @@ def _older(repository: Repository, record: FileRecord) -> int | None:
     found = repository.versions(record.organisation_id, record.document_id)
     same = (each.version for each in found if each.version < record.version and each.digest == record.digest)
     return next(same, None)
+
+
+def _declared(repository: Repository, record: FileRecord) -> int:
+    """The version that the file names; 0: none."""
+    content = repository.archive.view(lambda records: records.blob(record.digest))
+    return int(read(content).root.value.get("version", 0))

@@ -284,6 +284,32 @@ async def test_a_start_without_policies_says_so(tmp_path: Path, caplog: pytest.L
         assert policies["warnings"][0]["message"] in caplog.text
 
 
+async def test_what_a_file_of_another_installation_takes_away_is_told_with_how_it_comes_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It names a version that nobody has made here; who edits what is in force leaves its number."""
+    async with serving(tmp_path) as service:
+        file = service.settings.policies_dir / "policies/hold-payments.yaml"
+        path = "/v1/policies/hold-payments"
+        assert (await service.call("admin", "PATCH", path, {"action": "block"})).is_success
+        made = file.read_text()
+        assert "version: 2\n" in made
+
+        async def told() -> Any:
+            return [each.getMessage() for each in caplog.records if "brings it back" in each.getMessage()]
+
+        for version in (2, 9):
+            assert await told() == []
+            file.write_text(made.replace("version: 2\n", f"version: {version}\n") + "# edited\n")
+            service.context.live.reload()
+            name = {"name": f"Beside {version}"}
+            assert (await service.call("admin", "PATCH", path, name)).is_success
+        (line,) = await until(told)
+        assert "version 4 of the policy `hold-payments` is not in force any more" in line
+        assert "says that it is version 9, which this database does not know" in line
+        assert '`POST /v1/policies/hold-payments/rollback` with {"version": 4}' in line
+
+
 async def test_what_a_checkout_takes_away_is_told_with_how_it_comes_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
