@@ -158,7 +158,8 @@ class Current:
     def _advance(self, head: Snapshot) -> None:
         mine = self.snapshot
         if head.revision > mine.revision or head.recorded_at != mine.recorded_at:
-            self.snapshot = head
+            # What began before may publish the lost one once more, which is found out anew then.
+            self.snapshot, self._lost = head, None
 
     def _remember(self, plan: Plan) -> None:
         """Move the merge base up; begin it when all of the folder was found level, or was made so."""

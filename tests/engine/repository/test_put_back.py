@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -132,3 +133,27 @@ def test_a_clone_of_the_folder_has_no_marker(shared: bool, folder: Folder) -> No
         assert "the database is older than this folder" in told and "what they block is allowed" in told
     else:
         assert one.problems == () and policies["a"].policy.action == "block" and "b" in policies
+
+
+@pytest.mark.parametrize("hints", [None, ["policies/a.yaml"]])
+def test_a_look_that_began_before_that_does_not_take_newer_files_for_old_ones(
+    hints: list[str] | None, folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.write("policies/a.yaml", document("a"))
+    one = folder.started()
+    older = folder.archive.state.copy()
+    one.update("default", "a", {"name": "Newer"}, author=ADMIN)
+    one.apply_files()
+    view = folder.archive.view
+
+    def viewed(work: Any) -> Any:
+        found = view(work)
+        monkeypatch.setattr(folder.archive, "view", view)
+        folder.archive.state = older
+        one.follow()
+        return found
+
+    monkeypatch.setattr(folder.archive, "view", viewed)
+    one.apply_files(hints)
+    level(one)
+    assert name(one) == "Newer" and "Newer" in folder.read("policies/a.yaml")
