@@ -114,7 +114,7 @@ class Current:
             )
         with self.lock:
             if self.snapshot is mine and self._lost is not mine:
-                self._lost = mine
+                self._lost, self._marked = mine, -1
                 self._baseline.forget(mine.recorded_at)
                 _tell_of_lost(logging.ERROR, mine.revision, head.revision)
         return head

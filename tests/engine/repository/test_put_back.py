@@ -157,3 +157,24 @@ def test_a_look_that_began_before_that_does_not_take_newer_files_for_old_ones(
     one.apply_files(hints)
     level(one)
     assert name(one) == "Newer" and "Newer" in folder.read("policies/a.yaml")
+
+
+def test_an_edit_after_that_counts_where_the_numbers_of_revisions_came_again(
+    folder: Folder, tmp_path: Path
+) -> None:
+    folder.write("policies/a.yaml", document("a"))
+    one = folder.started()
+    other = second(folder, tmp_path / "other")
+    two = other.started()
+    older = folder.archive.state.copy()
+    for lost in ("Lost", "Lost as well"):
+        one.update("default", "a", {"name": lost}, author=ADMIN)
+    level(one, two)
+    folder.archive.state = older
+    one.update("default", "a", {"name": "Since"}, author=ADMIN)
+    level(two)
+    assert two.problems == () and two.snapshot.revision == 3 and name(two) == "Since"
+    other.write("policies/a.yaml", document("a", name="Edited"))
+    assert name(other.started()) == "Edited"
+    (other.root / "policies/a.yaml").unlink()
+    assert "a" not in other.started().snapshot.of("default")
