@@ -83,8 +83,8 @@ class Owner:
         ids = self._ids()
         only = ids.popitem()[1] if len(set(ids.values())) == 1 else ""  # the service may have moved
         self.key_id = ids.get(url, only)
-        self._looked_for: list[str] | None = None
-        self._known: dict[str, bool] = {}
+        self._shown: dict[str, bool | None] | None = None
+        """By run that is looked for; None: not yet."""
 
     def keep(self, key_id: str) -> None:
         """As what the service knows the key, also after a rotation; empty: it does not say."""
@@ -123,11 +123,11 @@ class Owner:
     def is_shown(self, run: str, shows: Callable[[str], bool]) -> bool:
         """What a hook with another key has left is told with this one where the run is of it (`shows`), as
         after a rotation. INVARIANT: nobody else is told of it, and no run is begun with another key."""
-        if self._looked_for is None:
-            self._looked_for = self._runs_to_look_for()
-        if run not in self._known:
-            self._known[run] = run in self._looked_for and shows(run.removeprefix("run "))
-        return self._known[run]
+        if self._shown is None:
+            self._shown = dict.fromkeys(self._runs_to_look_for())
+        if run in self._shown and self._shown[run] is None:
+            self._shown[run] = shows(run.removeprefix("run "))
+        return bool(self._shown.get(run))
 
     def _runs_to_look_for(self) -> list[str]:
         """Some of the runs that hooks with other keys have told of, where it is time to look whose they are;

@@ -256,9 +256,10 @@ class Planner:
             return "edit"
         newest = current.version if current else _last_version(records, place)
         declared = put.loaded.declared_version
-        parted = self._baseline.parted_at is not None and not self._baseline.knows(path)
+        unknown = not self._baseline.knows(path)
+        parted = unknown and self._baseline.parted_at is not None
         # What the API wrote in a commit that the archive has lost; a clone of the folder has no marker.
-        lost = declared is not None and declared > newest and not self._baseline.knows(path)
+        lost = unknown and declared is not None and declared > newest
         if declared == newest or (lost and (parted or not records.shared)):
             return "edit"
         what = f"is at version {newest} through the API" if current else "was deleted through the API"
