@@ -81,15 +81,17 @@ class Owner:
     def __init__(self, folder: Path, url: str, key: str) -> None:
         self.folder, self.url, self.tag = folder, url, tag_of(key)
         ids = self._ids()
-        only = ids.popitem()[1] if len(set(ids.values())) == 1 else ""  # the service may have moved
+        only = next(iter(ids.values())) if len(set(ids.values())) == 1 else ""  # the service may have moved
         self.key_id = ids.get(url, only)
+        self._noted = ids.get(url)
         self._shown: dict[str, bool | None] | None = None
         """By run that is looked for; None: not yet."""
 
     def keep(self, key_id: str) -> None:
         """As what the service knows the key, also after a rotation; empty: it does not say."""
         self.key_id = key_id
-        if self._ids().get(self.url) != key_id:
+        if self._noted != key_id:
+            self._noted = key_id
             with contextlib.suppress(OSError), _locked(self.folder, _WRITING):  # it says so again
                 _replace(self._file(_KEY), [{**self._ids(), self.url: key_id}])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,16 @@ def told(repository: Repository, policy_id: str, organisation_id: str = "default
         (each.version, each.source, each.created_by, each.archived_by, each.deleted)
         for each in repository.versions(organisation_id, policy_id)
     ]
+
+
+def nodes(tmp_path: Path, folder: Folder) -> tuple[Folder, Repository, Repository]:
+    """A second node: its own folder (a clone), the same archive."""
+    folder.write("policies/a.yaml", document("a"))
+    one = folder.started()
+    other = Folder(tmp_path / "node2", folder.archive)
+    other.times = folder.times
+    shutil.copytree(folder.root, other.root, dirs_exist_ok=True)
+    return other, one, other.started()
 
 
 def messages(repository: Repository) -> list[str]:

@@ -13,9 +13,8 @@ from engine.errors import (
     PolicyFileInvalid,
     StorageError,
 )
-from engine.repository.repository import Repository
 from tests.harness.policy_archive import MemoryArchive, MemoryRecords
-from tests.harness.policy_folder import ADMIN, BODY, Folder, document, messages
+from tests.harness.policy_folder import ADMIN, BODY, Folder, document, messages, nodes
 
 
 def test_workers_on_one_folder_follow_each_other(folder: Folder) -> None:
@@ -27,16 +26,6 @@ def test_workers_on_one_folder_follow_each_other(folder: Folder) -> None:
     two.update("default", "a", {"name": "Two"}, author=ADMIN)
     stored = one.update("default", "a", {"action": "warn"}, author=ADMIN).stored
     assert stored is not None and (stored.policy.name, stored.policy.version) == ("Two", 4)
-
-
-def nodes(tmp_path: Path, folder: Folder) -> tuple[Folder, Repository, Repository]:
-    """A second node: its own folder (a clone), the same archive."""
-    folder.write("policies/a.yaml", document("a"))
-    one = folder.started()
-    other = Folder(tmp_path / "node2", folder.archive)
-    other.times = folder.times
-    shutil.copytree(folder.root, other.root, dirs_exist_ok=True)
-    return other, one, other.started()
 
 
 @pytest.mark.parametrize("remembers", [True, False])

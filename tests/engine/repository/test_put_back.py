@@ -9,20 +9,13 @@ from typing import Any
 import pytest
 
 from engine.repository.repository import Repository
-from tests.harness.policy_folder import ADMIN, BODY, Folder, document, messages
+from tests.harness.policy_folder import ADMIN, BODY, Folder, document, messages, nodes
 
 TOLD = "the database does not know what this file followed, as after a backup was put back, and "
 
 
-def second(folder: Folder, path: Path) -> Folder:
-    other = Folder(path, folder.archive)
-    other.times = folder.times
-    shutil.copytree(folder.root, other.root, dirs_exist_ok=True)
-    return other
-
-
-def level(*nodes: Repository) -> None:
-    for each in nodes * 2:
+def level(*repositories: Repository) -> None:
+    for each in repositories * 2:
         each.follow()
         each.apply_files()
 
@@ -37,10 +30,7 @@ def test_what_the_api_writes_after_that_is_not_undone_by_a_folder_of_before(
     lost: int, running: bool, folder: Folder, tmp_path: Path
 ) -> None:
     """The versions are no help: both have gone on from the same one."""
-    folder.write("policies/a.yaml", document("a"))
-    one = folder.started()
-    other = second(folder, tmp_path / "other")
-    two = other.started()
+    other, one, two = nodes(tmp_path, folder)
     older = folder.archive.state.copy()
     for number in range(lost):
         two.update("default", "a", {"name": f"Lost {number}"}, author=ADMIN)
@@ -71,11 +61,8 @@ def test_what_the_api_writes_after_that_is_not_undone_by_a_folder_of_before(
 
 
 def test_nor_is_what_it_deletes(folder: Folder, tmp_path: Path) -> None:
-    folder.write("policies/a.yaml", document("a"))
     folder.write("policies/z.yaml", document("z"))
-    one = folder.started()
-    other = second(folder, tmp_path / "other")
-    two = other.started()
+    other, one, two = nodes(tmp_path, folder)
     older = folder.archive.state.copy()
     two.update("default", "a", {"name": "Lost"}, author=ADMIN)
     level(two)
@@ -94,10 +81,7 @@ def test_of_what_two_folders_have_kept_the_later_version_is_in_force(
     first: int, running: bool, folder: Folder, tmp_path: Path
 ) -> None:
     """One of them was down when the other one wrote the last versions."""
-    folder.write("policies/a.yaml", document("a"))
-    one = folder.started()
-    other = second(folder, tmp_path / "other")
-    two = other.started()
+    other, one, two = nodes(tmp_path, folder)
     older = folder.archive.state.copy()
     one.update("default", "a", {"name": "Earlier"}, author=ADMIN)
     level(one, two)
@@ -162,10 +146,7 @@ def test_a_look_that_began_before_that_does_not_take_newer_files_for_old_ones(
 def test_an_edit_after_that_counts_where_the_numbers_of_revisions_came_again(
     folder: Folder, tmp_path: Path
 ) -> None:
-    folder.write("policies/a.yaml", document("a"))
-    one = folder.started()
-    other = second(folder, tmp_path / "other")
-    two = other.started()
+    other, one, two = nodes(tmp_path, folder)
     older = folder.archive.state.copy()
     for lost in ("Lost", "Lost as well"):
         one.update("default", "a", {"name": lost}, author=ADMIN)
