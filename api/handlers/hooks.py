@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
-from api.caller import Caller
+from api.caller import KEY_HEADER, Caller
 from api.clock import iso, seconds
 from api.context import Context
 from api.handlers import approvals
@@ -36,7 +36,6 @@ from engine.canonical_json import canonical_json
 
 OUTCOME: Final = "Governance-Outcome"
 AGENT_HEADER: Final = "Governance-Agent"
-KEY_HEADER: Final = "Governance-Key"
 ALLOWED, BLOCKED, WAITING, UNDECIDED, RECORDED = "allowed", "blocked", "waiting", "undecided", "recorded"
 TWIN: Final = "twin:"
 """How a call is named that is asked of in other words: no other one is its twin."""
@@ -54,7 +53,7 @@ class Verdict(NamedTuple):
 async def answer_hook(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/hooks/:host"""
     reply = await _answered(caller, values, context)
-    return replace(reply, headers={**reply.headers, KEY_HEADER: f"{caller.organisation_id}/{caller.key_id}"})
+    return replace(reply, headers={**reply.headers, **caller.key_headers})
 
 
 async def _answered(caller: Caller, values: Values, context: Context) -> Reply:

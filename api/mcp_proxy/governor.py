@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
 from governance_client import ToolDecision
-from governance_client.mcp_results import failure, problem, reported
+from governance_client.adapters.mcp_results import failure, problem, reported
 
 from api.mcp_proxy.message import RpcMessage, near_miss
 from api.mcp_proxy.tool_call import APPROVAL, ProxiedCall

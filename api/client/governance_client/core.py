@@ -15,10 +15,10 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Sequence
-from itertools import islice
+from collections.abc import Collection, Sequence
 from typing import Final
 
+from governance_client.client_key import ClientKey
 from governance_client.deciding import AWAY_SECONDS, Deciding
 from governance_client.drivers import ClientDriver
 from governance_client.events import ClientEvent
@@ -36,8 +36,6 @@ CLOSE_SECONDS: Final = 5.0
 ADOPT_SECONDS: Final = 30.0
 """Between looks for what processes that are gone have left behind."""
 MOST_ATTEMPTS: Final = 8
-MOST_ASKED: Final = 20
-"""Runs that other keys have left something of, at a time."""
 
 _living: weakref.WeakSet[ClientCore] = weakref.WeakSet()
 
@@ -46,7 +44,7 @@ class ClientCore:
     """See the module; used from any thread and any event loop, also after a fork."""
 
     def __init__(self, settings: ClientSettings) -> None:
-        self.settings = settings
+        self.settings, self._key = settings, ClientKey(settings)
         self._lock = threading.Lock()
         self._begin()
         _living.add(self)
@@ -56,9 +54,8 @@ class ClientCore:
     def _begin(self) -> None:
         self.queue = ReportQueue(self._start)
         self.driver = ClientDriver(self.settings)
-        self.deciding = Deciding(self.settings, self.queue)
+        self.deciding = Deciding(self.settings, self.queue, self._key)
         self._journals: dict[str, OfflineJournal] = {}
-        self._own_runs: dict[str, bool] = {}  # whether those that other keys have left are
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -95,16 +92,16 @@ class ClientCore:
         except NoAnswer as error:
             log.warning("reports are not sent yet: %s", error)
 
-    def journal(self, agent_id: str, *, looks: bool = False) -> OfflineJournal:
-        """The journal of an agent; what others have left in it is reported from now on. `looks`: it is looked
-        again for that, as for a run that goes on."""
+    def journal(self, agent_id: str, runs: Collection[str] = ()) -> OfflineJournal:
+        """The journal of an agent; what others have left in it is reported from now on. It is looked again
+        for that where runs go on, these ones."""
         with self._lock:
             found = self._journals.get(agent_id)
-            if found is not None and not looks:
+            if found is not None and not runs:
                 return found
             if found is None:
-                found = self._journals[agent_id] = OfflineJournal(self.settings, agent_id)
-        self.deciding.adopt(found)
+                found = self._journals[agent_id] = OfflineJournal(self.settings, agent_id, self._key)
+        self.deciding.adopt(found, runs)
         return found
 
     # In the background ----------------------------------------------------------------------------
@@ -123,22 +120,6 @@ class ClientCore:
             journals = list(self._journals.values())
         for journal in journals:
             self.deciding.adopt(journal)
-            self._adopt_of_others(journal)
-
-    def _adopt_of_others(self, journal: OfflineJournal) -> None:
-        """What other keys have left of runs that are of this one, as after a rotation. It is asked once about
-        each run, and about few at a time, as others may leave many."""
-        left = journal.of_others()
-        asked = islice(((run, calls) for run, calls in left.items() if run not in self._own_runs), MOST_ASKED)
-        if fresh := dict(asked):
-            try:
-                until = time.monotonic() + CLOSE_SECONDS
-                own = self.driver.run(self.deciding.own_of(fresh, until))
-            except NoAnswer as error:
-                log.info("it is not known yet whose runs those are: %s", error)
-            else:
-                self._own_runs.update((run, run in own) for run in fresh)
-        self.deciding.adopt(journal, [run for run in left if self._own_runs.get(run)])
 
     def close(self) -> None:
         """Send what is queued, as far as somebody takes it, and let go of connections and files. Where this

@@ -13,15 +13,15 @@ from __future__ import annotations
 import logging
 import math
 import random
-import re
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import quote
 
+from governance_client.client_key import ClientKey
 from governance_client.decision import MalformedAnswer, Question, Status, ToolDecision, resolved
 from governance_client.events import batch
 from governance_client.exchange import (
@@ -59,13 +59,9 @@ OPEN_SECONDS: Final = 3.0
 OPEN_TRIES: Final = 3
 AWAY_SECONDS: Final = 0.5
 """In which one that was away must be reached again; its answer may take longer."""
-MOST_CALLS: Final = 200
-"""Of a run, the newest, by which it is known again."""
-_RANDOM: Final = re.compile("run-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-"""A run's name that nobody has chosen."""
-_UNKNOWN_OF: Final = (
-    "what another key has left of a run of this name waits in %s, and nobody can tell whether it is of this "
-    "one: start a program with that key once more, or take its file away"
+_UNCLEAR: Final = (
+    "what a program has left of a run of this name waits in %s, and nobody can tell whether it had this key: "
+    "start one with the key that it had once more, or take its file away"
 )
 WELL_SECONDS: Final = 1.0
 """In which a service that has not answered a question says that it is there all the same."""
@@ -78,15 +74,13 @@ class TakenCallId(Exception):
 class Deciding:
     """The flows of one client, shared by its runs."""
 
-    def __init__(self, settings: ClientSettings, queue: ReportQueue) -> None:
-        self._settings = settings
+    def __init__(self, settings: ClientSettings, queue: ReportQueue, key: ClientKey) -> None:
+        self._settings, self._key = settings, key
         self._tries = OPEN_TRIES if settings.fail_mode == "open" else math.inf
         self._queue = queue
         self.is_away = False
         """Whether nobody answered the last time that somebody was asked."""
         self._adopting = threading.RLock()
-        self._own_run = ""
-        """One of which a call was decided, and so one of this key."""
 
     # A call ---------------------------------------------------------------------------------------
 
@@ -104,22 +98,22 @@ class Deciding:
                 return self._offline(call, str(error)), False
             return question.without_answer(_refusal(error.status), str(error)), False
         decision = _decision(call, response)
-        if response.status == 200:
-            self._own_run = question.run_id
         call.memory.learn(question, decision)
         return decision, True
 
     def _asked(self, call: AskedCall, deadline: float) -> Flow[ClientResponse]:
         """The response about this call, once all is taken that is queued of its run."""
+        line = call.event.line
+        yield from self.flush(line, deadline)  # by which the service says whose the key is
         memory: ClientRunMemory | None = call.memory
         while memory is not None:
             if memory.unclear:
-                memory.unclear = memory.journal.of_others(memory.unclear)
-                own = yield from self.own_of(memory.unclear, deadline, memory.run_id)
-                self.adopt(memory.journal, own)
-                memory.unclear = {}
+                self.adopt(memory.journal, memory.unclear)
+                memory.unclear = self.unclear(memory.journal, memory.unclear)
+                if memory.unclear:
+                    raise NoAnswer(_UNCLEAR % self._settings.journal, away=False)
+                yield from self.flush(line, deadline)
             memory = memory.parent
-        yield from self.flush(call.event.line, deadline)
         return (yield from self._ask(ClientRequest("POST", "/v1/events", call.event.content), deadline))
 
     def _joined(self, future: Future[None], deadline: float) -> Flow[None]:
@@ -139,6 +133,8 @@ class Deciding:
         except NoAnswer as error:
             raise (yield from self._looked_after(error)) from None
         self.is_away = False
+        if response.key_id:
+            self._key.learn(response.key_id)
         return response
 
     def _looked_after(self, error: NoAnswer) -> Flow[NoAnswer]:
@@ -209,8 +205,8 @@ class Deciding:
     # Journals -------------------------------------------------------------------------------------
 
     def adopt(self, journal: OfflineJournal, runs: Collection[str] = ()) -> None:
-        """Queue what others have left; with another key that of these runs. Whoever comes meanwhile goes on
-        when all of it is queued."""
+        """Queue what others have left, and what they hold of these runs. Whoever comes meanwhile goes on when
+        all of it is queued."""
         with self._adopting:
             try:
                 for event, settled in journal.adopt(runs):
@@ -218,45 +214,14 @@ class Deciding:
             except OSError as error:
                 log.error("the journal cannot be read: %s", error)
 
-    def own_of(
-        self, left: Mapping[str, Collection[str]], deadline: float, going: str | None = None
-    ) -> Flow[list[str]]:
-        """Which of these runs, of which other keys have left outcomes of these calls, are of this key, as
-        after a rotation; `going` is the one that goes on with them. INVARIANT: nothing is told with the key
-        of another organisation, which may have a run of the same name, unless that is random: else it must
-        have one of the calls, too, and where the service was asked about none of them nobody can tell. A key
-        that is bound to an agent is shown runs of others: unless a run goes on, it must be of the same one as
-        a run of this client. Raises NoAnswer."""
-        mine = {} if going is not None else (yield from self._shown(self._own_run, deadline))
-        if going is None and not mine:
-            raise NoAnswer("no call of a run was decided yet", away=False)
-        found = []
-        for run_id, calls in left.items():
-            is_random = _RANDOM.fullmatch(run_id) is not None
-            if run_id == going and not is_random and not calls:
-                raise NoAnswer(_UNKNOWN_OF % self._settings.journal, away=False)
-            run = yield from self._shown(run_id, deadline)
-            is_shown = bool(run) and (going is not None or run.get("keyId") == mine.get("keyId"))
-            known = {call.get("toolCallId") for call in run.get("toolCalls", ())}
-            is_own = is_random and run_id == going  # the service may never have heard of it
-            if is_own or (is_shown and (is_random or not known.isdisjoint(calls))):
-                found.append(run_id)
-        return found
-
-    def _shown(self, run_id: str, deadline: float) -> Flow[dict[str, Any]]:
-        """A run as the service shows it to this key; empty: it does not."""
-        if not run_id:
-            return {}
-        path = f"/v1/runs/{quote(run_id, safe='', errors='replace')}?limit={MOST_CALLS}"
-        response = yield from self._ask(ClientRequest("GET", path), deadline)
-        content = _content(response)
-        if response.status == 200 and isinstance(content, dict):
-            return content
-        if response.status in (*UNREADABLE, 404) and _code(response):
-            return {}
-        raise NoAnswer(
-            f"it is not shown whose a run is: {response.problem()}", away=False, status=response.status
-        )
+    def unclear(self, journal: OfflineJournal, runs: Collection[str]) -> Collection[str]:
+        """These runs, if whose that is which is left of them must be known before anything is asked."""
+        with self._adopting:
+            try:
+                return journal.unclear(runs)
+            except OSError as error:
+                log.error("the journal cannot be read: %s", error)
+                return ()
 
     # People ---------------------------------------------------------------------------------------
 

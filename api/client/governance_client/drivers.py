@@ -25,6 +25,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import httpx
 
+from governance_client.client_key import KEY_HEADER
 from governance_client.exchange import MOST_BYTES, ClientRequest, ClientResponse, Flow, Pause, T, Unreachable
 from governance_client.settings import ClientSettings
 
@@ -251,7 +252,9 @@ class _Body:
 
     def whole(self) -> ClientResponse:
         response = self._response
-        return ClientResponse(response.status_code, bytes(self._content), response.headers.get("Retry-After"))
+        told = response.headers
+        content, key_id = bytes(self._content), told.get(KEY_HEADER, "")
+        return ClientResponse(response.status_code, content, told.get("Retry-After"), key_id)
 
 
 def _told(request: ClientRequest) -> dict[str, Any]:

@@ -50,6 +50,8 @@ class ClientResponse:
     status: int
     content: bytes
     retry_after: str | None = None
+    key_id: str = ""
+    """As what the service knows the key that has asked."""
 
     def json(self) -> Any:
         """Raises ValueError."""

@@ -8,39 +8,35 @@ the file, so that it is recorded once however often it is sent; a file goes when
 INVARIANT: `append` returns after the event is on disk, or raises OSError. A line without an end was never
 answered for, so no call was let through by it. What the service refuses to record is kept in `refused.jsonl`.
 
-Programs share the folder, each with a key of its own, also of other organisations: a file is adopted by who
-has its key. With another key, as after a rotation, only what it tells of runs that are known to be of that
-one is, and stays unless it is taken. What is refused for the key alone stays.
+Programs share the folder, each with a key of its own: a file is adopted by who has its key, also after a
+rotation (`client_key.py`). What is refused for the key alone stays.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import logging
 import os
 import sys
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from governance_client.client_key import ClientKey, digest
 from governance_client.events import ClientEvent, new_id
 from governance_client.payloads import plainly
-from governance_client.report_queue import FOR_THE_KEY, Settled
+from governance_client.report_queue import FOR_THE_KEY, Settled, kept_there
 from governance_client.settings import ClientSettings
 
 log = logging.getLogger("governance_client")
 
 REFUSED: Final = "refused.jsonl"
 _CONFLICT: Final = 409
-_Calls = Mapping[str, Collection[str]]
-"""By run, the calls whose outcomes are told, of those that the service has decided."""
-_OUTCOMES: Final = ("tool.completed", "tool.failed")
-_PLAIN: Final = ("run.started", *_OUTCOMES)
+_PLAIN: Final = ("run.started", "tool.completed", "tool.failed")
 """What is told plainly where the service cannot read it; a call is not, as that would be another one."""
 _NO_EVENT: Final = (ValueError, RecursionError)
 _READ: Final = os.O_RDWR | getattr(os, "O_BINARY", 0)
@@ -61,7 +57,7 @@ class _JournalFile:
     left: bool = False
     """Something of it is for another key, so that it stays."""
     is_own: bool = True
-    """It was written with the key of this process."""
+    """It says that it was written with this key."""
 
     def settled(self, event: ClientEvent, status: int, why: str) -> None:
         """An event was answered for good. Raises OSError where a refusal cannot be kept: it waits on."""
@@ -95,58 +91,46 @@ class _JournalFile:
 
 @dataclass(slots=True, eq=False)
 class _OthersFile:
-    """One that another key has left. INVARIANT: it is locked for nobody, so that whoever has its key may tell
-    of it at any time, and goes only when all of it is recorded, and nobody writes to it any more."""
+    """One that a process holds which still runs, or of which nobody can tell whose it is. It is only read."""
 
     path: Path
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    told: set[str] = field(default_factory=set)
-    """Runs of which this process tells."""
-    _read: tuple[int, _Calls] = (-1, {})
-    _size: int = 0
-    _done: set[bytes] = field(default_factory=set)
-    _rest: set[bytes] = field(default_factory=set)
+    _size: int = -1
+    _runs: set[str] = field(default_factory=set)
+    _told: set[str] = field(default_factory=set)
+    """Ids of events."""
 
-    def calls(self) -> _Calls:
-        """Read once, as long as nothing is written to it. Raises OSError."""
-        if self._read[0] != (size := self.path.stat().st_size):
-            self._read = size, _calls_in(self.path)
-        return self._read[1]
+    def has_any(self, runs: Collection[str]) -> bool:
+        """Whether it tells of any of these runs; it is read again where it has grown. Raises OSError."""
+        if not self.path.exists():
+            return False  # all of it was recorded meanwhile
+        if self._size != (size := self.path.stat().st_size):
+            self._size, self._runs = size, {event.run_id for event in self._events()}
+        return not self._runs.isdisjoint(runs)
 
-    def events(self) -> list[ClientEvent]:
-        lines = (content := self.path.read_bytes()).split(b"\n")[:-1]
-        self._size, self._rest = len(content), set(lines) - self._done
+    def fresh(self, runs: Collection[str]) -> list[ClientEvent]:
+        """What it tells of these runs, unless it was told before. Raises OSError."""
+        events = self._events() if self.has_any(runs) else []
+        found = [each for each in events if each.run_id in runs and each.event_id not in self._told]
+        self._told.update(each.event_id for each in found)
+        return found
+
+    def _events(self) -> list[ClientEvent]:
         found = []
-        for line in lines:
+        for line in self.path.read_bytes().split(b"\n")[:-1]:
             with contextlib.suppress(*_NO_EVENT):
                 found.append(_event(line))
         return found
-
-    def settled(self, event: ClientEvent, status: int, why: str) -> None:
-        with self.lock:
-            if status in (*FOR_THE_KEY, _CONFLICT):
-                return
-            if status != 200:
-                _keep_refused(self.path.parent / REFUSED, event, why)
-            self._done.add(event.content)
-            self._rest.discard(event.content)
-            with contextlib.suppress(OSError):  # it is told again
-                if not self._rest and (file := _locked(self.path, _READ)) is not None:
-                    if os.fstat(file.descriptor).st_size == self._size:
-                        self.path.unlink(missing_ok=True)
-                    file.close()
 
 
 class OfflineJournal:
     """See the module; the journal of one process and agent in a folder that others share."""
 
-    def __init__(self, settings: ClientSettings, agent_id: str) -> None:
-        self._folder = settings.journal
-        whose = hashlib.sha256(f"{settings.url}\n{agent_id}".encode()).hexdigest()[:16]
-        self._prefix = f"{whose}-"
-        self._own = f"{whose}-k{hashlib.sha256(settings.api_key.encode()).hexdigest()[:16]}-"
-        self._adopted: set[Path] = set()
-        self._of_others: dict[Path, _OthersFile] = {}
+    def __init__(self, settings: ClientSettings, agent_id: str, key: ClientKey) -> None:
+        self._folder, self._key = settings.journal, key
+        self._prefix = digest(f"{settings.url}\n{agent_id}") + "-"
+        self._mine: set[Path] = set()
+        """What this process has written or adopted."""
+        self._others: dict[Path, _OthersFile] = {}
         self._closed = False
         self._lock = threading.Lock()
         self._writing: _JournalFile | None = None
@@ -171,52 +155,49 @@ class OfflineJournal:
         return [partial(file.settled, event) for event in events]
 
     def adopt(self, runs: Collection[str] = ()) -> Iterator[tuple[ClientEvent, Settled]]:
-        """The events that processes which are gone have left behind, in order; of other keys those of these
-        runs."""
+        """The events that processes which are gone have left behind, in order; of those that still run what
+        they hold of these runs, as these go on here."""
         for path in self._files():
             try:
-                if self._is_anothers(path):
-                    found = self._of_runs(path, runs) if runs else []
-                elif path in self._adopted or (file := _locked(path, _READ)) is None or not self._has(file):
-                    found = []
-                else:
-                    file.is_own = path.name.startswith(self._own)
-                    found = _left(file)
+                yield from self._found(path, runs)
             except OSError as error:
                 log.error("the journal %s cannot be read: %s", path, error)
-            else:
-                yield from found
 
-    def _of_runs(self, path: Path, runs: Collection[str]) -> list[tuple[ClientEvent, Settled]]:
-        """What another key has left of these runs, unless it was told before."""
-        file = self._of_others.setdefault(path, _OthersFile(path))
-        with file.lock:
-            fresh = [run_id for run_id in file.calls() if run_id in runs and run_id not in file.told]
-            events = file.events() if fresh else []
-            file.told.update(fresh)
-        return [(event, partial(file.settled, event)) for event in events if event.run_id in fresh]
+    def unclear(self, runs: Collection[str]) -> Collection[str]:
+        """These runs, if anything is left of them, and nobody can tell yet whose it is. Raises OSError."""
+        files = self._files()
+        for path in set(self._others.copy()).difference(files):
+            self._others.pop(path, None)
+        return runs if any(self._whose(each) is None and self._tells(each, runs) for each in files) else ()
 
-    def of_others(self, runs: Collection[str] | None = None) -> dict[str, set[str]]:
-        """The runs, of these or of all, of which other keys have left what was not told yet, and the calls of
-        each whose outcomes that tells."""
-        found: dict[str, set[str]] = {}
+    def _found(self, path: Path, runs: Collection[str]) -> list[tuple[ClientEvent, Settled]]:
+        if path in self._mine or not self._whose(path):
+            return []
+        if (file := _locked(path, _READ)) is None:
+            return [(event, kept_there) for event in self._other(path).fresh(runs)] if runs else []
+        return _left(file) if self._has(file) else []
+
+    def _tells(self, path: Path, runs: Collection[str]) -> bool:
         try:
-            left = list(filter(self._is_anothers, self._files()))
+            return self._other(path).has_any(runs)
         except OSError as error:
-            log.error("the journal cannot be read: %s", error)
-            left = []
-        for path in set(self._of_others.copy()) - set(left):
-            self._of_others.pop(path, None)
-        for path in left:
-            file = self._of_others.setdefault(path, _OthersFile(path))
-            with contextlib.suppress(OSError), file.lock:
-                for run_id, calls in file.calls().items():
-                    if (runs is None or run_id in runs) and run_id not in file.told:
-                        found.setdefault(run_id, set()).update(calls)
-        return found
+            log.error("the journal %s cannot be read: %s", path, error)
+            return False
 
     def _files(self) -> list[Path]:
         return sorted(self._folder.glob(f"{self._prefix}*.jsonl")) if self._folder.is_dir() else []
+
+    def _whose(self, path: Path) -> bool | None:
+        """Whether it was written with this key; names of before do not say so."""
+        tag = self._tag(path)
+        return self._key.has(tag) if tag else True
+
+    def _tag(self, path: Path) -> str:
+        first = path.name.removeprefix(self._prefix).partition("-")[0]
+        return first[1:] if first.startswith("k") else ""
+
+    def _other(self, path: Path) -> _OthersFile:
+        return self._others.setdefault(path, _OthersFile(path))
 
     def _has(self, file: _JournalFile) -> bool:
         """Whether an adopted file is this one's to tell of, unless it was closed meanwhile."""
@@ -224,13 +205,9 @@ class OfflineJournal:
             if self._closed:
                 file.close()
                 return False
-            self._adopted.add(file.path)
+            file.is_own = bool(self._tag(file.path))
             self._remember(file)
             return True
-
-    def _is_anothers(self, path: Path) -> bool:
-        """Whether another key has left it; names of before do not say so."""
-        return path.name.startswith(f"{self._prefix}k") and not path.name.startswith(self._own)
 
     def close(self) -> None:
         """Leave what is not recorded to the next process."""
@@ -246,7 +223,7 @@ class OfflineJournal:
     def after_fork(self) -> None:
         """In the child: the files are the parent's, which must not stay locked when that one dies."""
         self._lock, self._writing = threading.Lock(), None
-        self._adopted, self._of_others = set(), {}
+        self._mine, self._others = set(), {}
         for file in self._open:
             file.lock = threading.Lock()
             file.close()
@@ -261,11 +238,12 @@ class OfflineJournal:
             self._writing = None
 
     def _remember(self, file: _JournalFile) -> None:
+        self._mine.add(file.path)
         self._open = [*(each for each in self._open if not each.closed), file]
 
     def _new(self) -> _JournalFile:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = self._folder / f"{self._own}{os.getpid()}-{new_id()}.jsonl"
+        path = self._folder / f"{self._prefix}k{self._key.tag}-{os.getpid()}-{new_id()}.jsonl"
         file = _locked(path, _APPEND | os.O_EXCL)
         if file is None:
             raise OSError(f"the new journal {path} is locked by somebody else")
@@ -291,19 +269,6 @@ def _left(file: _JournalFile) -> list[tuple[ClientEvent, Settled]]:
     file.waiting = len(events)
     file.remove_if_done()
     return [(event, partial(file.settled, event)) for event in events]
-
-
-def _calls_in(path: Path) -> _Calls:
-    found: dict[str, set[str]] = {}
-    offline: set[str] = set()
-    for line in path.read_bytes().split(b"\n"):
-        with contextlib.suppress(*_NO_EVENT):
-            said = json.loads(line)
-            event = _event_of(said, line)
-            calls = found.setdefault(event.run_id, set())
-            if event.event_type.startswith("tool.") and isinstance(about := said.get("metadata"), dict):
-                (calls if event.event_type in _OUTCOMES else offline).add(str(about.get("toolCallId")))
-    return {run_id: calls - offline for run_id, calls in found.items()}
 
 
 def _event(line: bytes) -> ClientEvent:

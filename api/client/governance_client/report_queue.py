@@ -105,7 +105,7 @@ class ReportQueue:
         reports = other._all()
         with self._lock:
             for report in reports:
-                self._append(report.event, None if report.settled is None else _kept_there)
+                self._append(report.event, None if report.settled is None else kept_there)
 
     def hold(self) -> None:
         """Nothing changes until `let_go`."""
@@ -291,7 +291,7 @@ def _is_outcome(report: QueuedReport) -> bool:
     return report.event.event_type.startswith("tool.")
 
 
-def _kept_there(status: int, why: str) -> None:
+def kept_there(status: int, why: str) -> None:
     """The process that keeps an event is told the same."""
 
 

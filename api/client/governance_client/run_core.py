@@ -83,8 +83,8 @@ class RunCore:
         told = (*(above.named if above else ()), continues, parent if isinstance(parent, str) else None)
         named = tuple(filter(None, told))
         goes_on = (*named, *((run_id,) if run_id else ()))
-        journal = core.journal(agent, looks=bool(goes_on))
-        unclear = journal.of_others(goes_on) if goes_on else {}
+        journal = core.journal(agent, goes_on)
+        unclear = core.deciding.unclear(journal, goes_on) if goes_on else ()
         self.memory = ClientRunMemory(line, agent, journal, above, named, unclear)
         self._metadata = {
             "task": task,

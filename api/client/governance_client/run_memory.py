@@ -178,8 +178,8 @@ class ClientRunMemory:
     journal: OfflineJournal
     parent: ClientRunMemory | None = None
     named: tuple[str, ...] = ()
-    unclear: Mapping[str, Collection[str]] = field(default_factory=dict)
-    """What other keys have left of these: whose that is must be known before anything is asked."""
+    unclear: Collection[str] = ()
+    """Runs that it goes on with, while nobody can tell whose it is what is left of them."""
     stopped: ToolDecision | None = None
     refused: OrderedDict[bytes, ToolDecision] = field(default_factory=OrderedDict)
     beyond: ToolDecision | None = None

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 import pytest
 from governance_client import AsyncGovernance, ClientSettings, Governance, ToolDecision
+from governance_client.client_key import ClientKey
+from governance_client.journal import OfflineJournal
 
 from tests.harness.policy_bodies import on_tool, policy_body, where
 from tests.harness.running_service import Served
@@ -53,6 +55,10 @@ def told(service: Served, tmp_path: Path) -> Told:
         return ClientSettings(**{**usual, **changes})
 
     return make
+
+
+def journal_of(settings: ClientSettings) -> OfflineJournal:
+    return OfflineJournal(settings, "payer", ClientKey(settings))
 
 
 Ask = Callable[..., ToolDecision]

@@ -36,7 +36,7 @@ def gate(service: Served) -> Iterator[Gate]:
 
 def files(told: Told) -> list[Path]:
     folder = told().journal
-    return sorted(folder.iterdir()) if folder.exists() else []
+    return sorted(folder.glob("*.jsonl")) if folder.exists() else []
 
 
 def entries(told: Told) -> list[dict[str, Any]]:

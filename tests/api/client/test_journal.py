@@ -8,15 +8,14 @@ from pathlib import Path
 import pytest
 from governance_client import Governance
 from governance_client.events import event
-from governance_client.journal import OfflineJournal
 
-from tests.api.client.conftest import Told
+from tests.api.client.conftest import Told, journal_of
 from tests.harness.running_service import Served
 
 
 def test_a_closed_file_is_never_written_to(told: Told, tmp_path: Path) -> None:
     """The system gives its number to the next file that is opened: there a call must not be written."""
-    journal = OfflineJournal(told(), "payer")
+    journal = journal_of(told())
     called = event("tool.called", ("run",), "payer", {"toolName": "pay"})
     journal.append([called])
     (file,) = journal._open
@@ -32,13 +31,13 @@ def test_a_closed_file_is_never_written_to(told: Told, tmp_path: Path) -> None:
 
 
 def test_a_line_whose_metadata_is_no_object_stops_no_other(told: Told) -> None:
-    journal = OfflineJournal(told(), "payer")
+    journal = journal_of(told())
     journal.append([event("tool.called", ("run",), "payer", {"toolName": "pay"})])
     (file,) = journal._open
     odd = b'{"eventId": "odd", "runId": "other", "eventType": "tool.called", "metadata": [1]}\n'
     file.path.write_bytes(odd + file.path.read_bytes())
     journal.close()
-    assert [found.run_id for found, _ in OfflineJournal(told(), "payer").adopt()] == ["other", "run"]
+    assert [found.run_id for found, _ in journal_of(told()).adopt()] == ["other", "run"]
 
 
 def test_what_nobody_can_read_of_a_journal_is_told_plainly(told: Told, service: Served) -> None:
@@ -48,7 +47,7 @@ def test_what_nobody_can_read_of_a_journal_is_told_plainly(told: Told, service: 
         read, reading = governance.run("a task"), governance.run("a task")
         read.completed(read.check("fetch", {}), "a page")
         fetched = reading.check("fetch", {})
-    journal = OfflineJournal(settings, "payer")
+    journal = journal_of(settings)
     journal.append(
         [
             event("run.started", (run_id,), "payer", {"task": "a\0task", "continuesRunId": read.run_id}),
@@ -64,4 +63,4 @@ def test_what_nobody_can_read_of_a_journal_is_told_plainly(told: Told, service: 
     with Governance(settings) as governance:
         for each in (run_id, reading.run_id):
             assert governance.run("a task", run_id=each).check("send", {}).status == "blocked"
-    assert list(settings.journal.glob("*")) == []
+    assert list(settings.journal.glob("*.jsonl")) == []

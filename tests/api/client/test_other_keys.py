@@ -6,19 +6,18 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from governance_client import ClientSettings, Governance, core
 from governance_client import journal as offline
-from governance_client.deciding import Deciding
+from governance_client.client_key import ClientKey
 from governance_client.drivers import ClientDriver
 from governance_client.events import event, new_id
-from governance_client.exchange import ClientRequest, ClientResponse, Flow, Unreachable
-from governance_client.journal import OfflineJournal
+from governance_client.exchange import ClientRequest, ClientResponse, Unreachable
+from governance_client.journal import _OthersFile
 
 from tests.api.client import stub
-from tests.api.client.conftest import Told
+from tests.api.client.conftest import Told, journal_of
 from tests.harness.receiver import Answer, Received, Receiver
 from tests.harness.running_service import Served
 from tests.harness.waiting import until
@@ -35,7 +34,7 @@ def has_read(settings: ClientSettings) -> str:
 
 
 def leave(settings: ClientSettings, run_id: str, told: dict[str, str]) -> None:
-    journal = OfflineJournal(settings, "payer")
+    journal = journal_of(settings)
     journal.append([event("tool.completed", (run_id,), "payer", told)])
     journal.close()
 
@@ -47,7 +46,7 @@ def sends(settings: ClientSettings, run_id: str | None = None) -> str:
 
 
 def left(settings: ClientSettings) -> list[Path]:
-    return list(settings.journal.glob("*"))
+    return list(settings.journal.glob("*.jsonl"))
 
 
 def test_a_program_with_another_key_leaves_it(told: Told, service: Served) -> None:
@@ -130,19 +129,10 @@ def test_another_key_of_the_same_agent_leaves_it(
     run_id = has_read(settings)
     leave(settings, service.ids("run"), {"toolCallId": "c", "outputPayload": "a page"})
     bound = told(api_key=service.key(agent_id="payer")["key"])
-    asked: list[str] = []
-    shown = Deciding._shown
-
-    def noted(self: Deciding, run: str, deadline: float) -> Flow[dict[str, Any]]:
-        asked.append(run)
-        return shown(self, run, deadline)
-
-    monkeypatch.setattr(Deciding, "_shown", noted)
     with Governance(bound) as governance, governance.run("another") as run:
         run.check("list", {})
-        until(lambda: run_id in asked)
         time.sleep(0.5)
-    assert asked.count(run_id) == 1, "of what is not of it, it asks once"
+    assert len(left(settings)) == 2
     assert sends(settings, run_id) == "blocked"
     assert left(settings) == []
 
@@ -154,7 +144,7 @@ def test_what_goes_on_from_a_run_of_another_key_is_left_to_its_own(told: Told, s
         run.pause()
         fetched = run.check("fetch", {})
     begun = service.ids("run")
-    journal = OfflineJournal(one, "payer")
+    journal = journal_of(one)
     about = {"toolCallId": fetched.tool_call_id, "outputPayload": "a page"}
     journal.append(
         [
@@ -188,7 +178,7 @@ def test_a_client_that_is_closed_meanwhile_keeps_nothing_from_others(told: Told,
     """Which is told whose runs those are only then."""
     settings = told(api_key=service.key()["key"])
     run_id = has_read(settings)
-    journal = OfflineJournal(settings, "payer")
+    journal = journal_of(settings)
     journal.close()
     assert list(journal.adopt()) == []
     assert sends(settings, run_id) == "blocked"
@@ -199,8 +189,8 @@ def test_what_stays_is_read_once(told: Told, service: Served, monkeypatch: pytes
     """Many processes come and go; another key may have left much."""
     leave(told(api_key="agk_gone"), "a run", {"toolCallId": "c", "outputPayload": "a page"})
     read: list[Path] = []
-    calls_in = offline._calls_in
-    monkeypatch.setattr(offline, "_calls_in", lambda path: read.append(path) or calls_in(path))
+    events = _OthersFile._events
+    monkeypatch.setattr(_OthersFile, "_events", lambda file: read.append(file.path) or events(file))
     with Governance(told(api_key=service.key()["key"])) as governance:
         governance.run("a task").check("list", {})
         assert read == []
@@ -209,42 +199,26 @@ def test_what_stays_is_read_once(told: Told, service: Served, monkeypatch: pytes
         assert len(read) == 1
 
 
-@pytest.mark.parametrize("answer", [Answer(404, b"<html>"), Answer(401, b"{}"), Answer(200, b"[]")])
-def test_nothing_is_decided_while_it_is_not_said_whose_a_run_is(
-    told: Told, service: Served, answer: Answer
+@pytest.mark.parametrize("spoilt", [b"", b"{}", b'{"key": "default/'])
+def test_nothing_is_decided_before_it_is_said_whose_what_is_left_is(
+    told: Told, service: Served, spoilt: bytes
 ) -> None:
-    """As where a proxy knows nobody behind it yet."""
+    """As behind a proxy that takes headers away, or where the note of the other key is damaged."""
     key = service.key()
     run_id = has_read(told(api_key=key["key"]))
     rotated = service.rotated(key)
     settings = told(api_key=rotated)
-    answers = [answer]
-    shown = ClientDriver._request
-
-    def request(self: ClientDriver, asked: ClientRequest) -> ClientResponse:
-        if asked.path.startswith("/v1/runs/") and answers:
-            return ClientResponse(answers[0].status, answers.pop().body)
-        return shown(self, asked)
-
-    with pytest.MonkeyPatch.context() as patch, Governance(settings) as governance:
-        patch.setattr(ClientDriver, "_request", request)
-        with governance.run("a task", run_id=run_id) as run:
-            run.pause()
-            assert run.check("send", {}).status in ("unavailable", "unauthorized", "invalid")
-            assert run.check("send", {}).status == "blocked"
-
-
-def test_whose_runs_those_are_is_asked_once_a_call_is_decided(
-    told: Told, service: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(core, "ADOPT_SECONDS", 0.1)
-    key = service.key()
-    has_read(told(api_key=key["key"]))
-    rotated = service.rotated(key)
-    with Governance(told(api_key=rotated)) as governance, governance.run("another") as run:
-        time.sleep(0.5)
-        run.check("send", {})
-        until(lambda: left(told()) == [])
+    with pytest.MonkeyPatch.context() as patch:
+        if spoilt:
+            (note,) = settings.journal.glob("*.key")
+            whole = note.read_bytes()
+            note.write_bytes(spoilt)
+        else:
+            patch.setattr(ClientKey, "learn", lambda key, key_id: None)
+        assert sends(settings, run_id) == "unavailable"
+    if spoilt:
+        note.write_bytes(whole)
+    assert sends(settings, run_id) == "blocked"
 
 
 def test_a_folder_that_nobody_may_look_into_stops_no_run(
@@ -273,38 +247,38 @@ def has_read_offline(settings: ClientSettings, run_id: str) -> None:
             run.completed(run.check("fetch", {}), "a page")
 
 
-@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("run_id", [None, "nightly"])
 def test_a_run_that_was_let_through_goes_on_after_a_rotation(
-    told: Told, service: Served, is_known: bool
+    told: Told, service: Served, run_id: str | None
 ) -> None:
-    """The service may never have heard of it, but nobody else has a name that is drawn."""
-    key, run_id = service.key(), f"run-{new_id()}"
+    """Of which the service has never heard; any program has told it the key before."""
+    key, run_id = service.key(), run_id or f"run-{new_id()}"
     settings = told(api_key=key["key"], fail_mode="open")
-    if is_known:
-        assert sends(settings, run_id) == "allowed"
+    assert sends(settings) == "allowed"
     has_read_offline(settings, run_id)
+    service.organisation(other := service.ids("other"))
+    assert sends(told(api_key=service.key(other)["key"]), run_id) == "allowed", "nor is it that one's"
     rotated = service.rotated(key)
     assert sends(told(api_key=rotated), run_id) == "blocked"
     assert left(settings) == []
 
 
 def test_nothing_is_decided_where_nobody_can_tell_whose_a_run_is(told: Told, service: Served) -> None:
-    """Its name was chosen, and the service was asked about none of the calls: another organisation may have
-    one of that name."""
-    key, run_id = service.key(), service.ids("run")
-    settings = told(api_key=key["key"], fail_mode="open")
-    has_read_offline(settings, run_id)
+    """No program with that key has been told by the service yet as what it is known."""
+    run_id = service.ids("run")
+    settings = told(api_key=service.key()["key"], fail_mode="open")
+    leave(settings, run_id, {"toolCallId": "c", "outputPayload": "a page"})
     other = told(api_key=service.key()["key"], fail_mode="open")
     with Governance(other) as governance, governance.run("a task", run_id=run_id) as run:
         asked = run.check("send", {})
         assert asked.status == "unavailable" and str(settings.journal) in asked.reason
-        for file in left(settings):
-            file.unlink()
+        assert sends(settings) == "allowed"
         assert run.check("send", {}).status != "unavailable"
 
 
-def test_what_a_process_with_the_old_key_holds_is_told_before_the_run_goes_on(
-    told: Told, service: Served
+@pytest.mark.parametrize("is_rotated", [True, False])
+def test_what_a_process_that_still_runs_holds_is_told_before_the_run_goes_on(
+    told: Told, service: Served, is_rotated: bool
 ) -> None:
     """As where programs are given a new key one after another; what it writes meanwhile is not lost."""
     key = service.key()
@@ -313,11 +287,12 @@ def test_what_a_process_with_the_old_key_holds_is_told_before_the_run_goes_on(
     (file,) = left(settings)
     held = offline._locked(file, offline._APPEND)
     assert held is not None
-    rotated = service.rotated(key)
-    assert sends(told(api_key=rotated), run_id) == "blocked"
+    if is_rotated:
+        settings = told(api_key=service.rotated(key))
+    assert sends(settings, run_id) == "blocked"
     assert left(settings) == [file]
     held.close()
-    assert sends(told(api_key=rotated), run_id) == "blocked"
+    assert sends(settings, run_id) == "blocked"
     assert left(settings) == []
 
 
@@ -336,7 +311,7 @@ def test_of_a_file_of_several_runs_each_is_told_when_it_goes_on(told: Told, serv
     with Governance(settings) as governance:
         runs = [governance.run("a task", run_id=service.ids("run")) for _ in range(2)]
         fetched = [run.check("fetch", {}) for run in runs]
-    journal = OfflineJournal(settings, "payer")
+    journal = journal_of(settings)
     for run, call in zip(runs, fetched, strict=True):
         about = {"toolCallId": call.tool_call_id, "outputPayload": "a page"}
         journal.append([event("tool.completed", (run.run_id,), "payer", about)])

@@ -19,9 +19,9 @@ from typing import Any
 from mcp import ClientSession, MCPError
 from mcp.types import CallToolResult, InputRequiredResult, TextContent
 
+from governance_client.adapters.mcp_results import failure, problem
 from governance_client.decision import ToolDecision
 from governance_client.guard import CallDetails
-from governance_client.mcp_results import failure, problem
 from governance_client.run_core import NoCurrentRun, RunCore, current_run
 
 
