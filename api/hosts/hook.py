@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from api.hosts import journal, link, wording
+from api.hosts import journal, wording
 from api.hosts.last_word import BLOCK, LastWord
 from api.hosts.link import Away, HookAnswer, HookRefused, Nonsense, ServiceFailing, post, sign_of_it
 from api.hosts.report import CALL, Report, Unreadable, decoded, plain, shallow, shortened, with_outputs
@@ -43,6 +43,8 @@ LEAST_SECONDS: Final = 0.4
 """For a question whether the service is there, when there is no time left."""
 REPLAY_SHARE: Final = 0.3
 """Of a hook's time, for what earlier ones could not tell."""
+PATIENCE: Final = 2.0
+"""For a hook of the same session to tell what nobody can tell whose it is, before this one tells it."""
 MOST_UNTAKEN: Final = 5
 """Agents and runs of which it is tried in vain to tell, before it is tried for the run alone that asks."""
 
@@ -156,7 +158,6 @@ class Hook:
             "decidedOffline": report.kind == CALL,
             "url": self.setup.url,
             "key": self.owner.tag,
-            "keyId": self.owner.key_id,
             "input": raw.decode("utf-8"),
         }
         goes_ahead = HookEnd(json.dumps(host(self.name).allow(report.event)).encode())
@@ -175,6 +176,7 @@ class Hook:
         if journal.is_empty(folder):
             return None
         until = self.clock() + self.time * REPLAY_SHARE
+        patient = self.clock() + min(PATIENCE, self.time * REPLAY_SHARE / 2)
         why: Away = ServiceFailing(f"what became of earlier calls waits in {folder} to be told")
         untaken: dict[str, Away] = {}
         report = self._report(raw)
@@ -187,10 +189,7 @@ class Hook:
                 return None
             seconds = max(1.0, until - self.clock())
             is_own = self.owner.has(entry)
-            if is_own is None and runs.isdisjoint(whose):
-                shows = partial(link.shows_run, self.setup, seconds=min(seconds, ASK_SECONDS))
-                is_own = self.owner.is_shown(whose[1], shows)
-            if is_own is False:
+            if not is_own and (is_own is False or runs.isdisjoint(whose) or self.clock() < patient):
                 return None
             try:
                 return self._told(entry, seconds)
@@ -205,7 +204,11 @@ class Hook:
             if self.owner.has_to_ask(runs):
                 self._ask_who(max(1.0, until - self.clock()))
             tag = self.owner.tag
-            while not journal.replay(folder, tell, goes_on, tag) and goes_on() and self._left(runs):
+            while (
+                (not journal.replay(folder, tell, goes_on, tag) or self.clock() < patient)
+                and goes_on()
+                and self._left(runs)
+            ):
                 self.sleep(BREATH)
         except Away as away:
             why = away
@@ -240,7 +243,7 @@ class Hook:
             told(name, raw, lambda body: post(whose, name, body, min(seconds, ASK_SECONDS), **query))
         except HookRefused as refused:
             if refused.is_anothers:
-                entry |= {"key": journal.OTHER_KEY, "keyId": ""}
+                entry["key"] = journal.OTHER_KEY
             if refused.key or refused.is_anothers:
                 raise journal.Untaken(str(refused), journal.whose(entry)[0 if refused.key else 1]) from None
             return "" if refused.code == "event_id_conflict" else str(refused)

@@ -6,8 +6,8 @@ whoever tells of lines holds the lock of its key, as long as the service takes, 
 lines another one, for a moment, so that who has something to keep waits for nobody that tells.
 
 Hosts and projects share it, each with a key of its own, also of other organisations and services: an entry
-says by a digest whose it is (`key`), and as what the service there (`url`) knows that key, also after a
-rotation (`keyId`, behind its organisation).
+says by a digest whose it is (`key`), and at which service (`url`). As what that one knows the key, by its
+organisation and its id, which a rotation leaves as they are, is noted beside, once it has said so.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import errno
 import fcntl
 import json
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -36,12 +35,7 @@ _TEXTS: Final = ("host", "agentId", "callId", "at", "input")
 _NO_ENTRY: Final = "line"
 OTHER_KEY: Final = ""
 """The `key` of an entry that has turned out to be of another than it was written with."""
-_LOOKED: Final = "looked"
 _KEY: Final = "key"
-MOST_LOOKED_FOR: Final = 5
-LOOK_SECONDS: Final = 600.0
-"""After which it is looked again whether runs that hooks with another key have told of are of this one."""
-
 Send = Callable[[dict[str, Any]], str | None]
 """Tells the service of one entry; returns why it is refused, or nothing; None: it stays, with the `key` that
 it has then. Raises OSError when the service is away."""
@@ -80,73 +74,56 @@ class Owner:
 
     def __init__(self, folder: Path, url: str, key: str) -> None:
         self.folder, self.url, self.tag = folder, url, tag_of(key)
-        ids = self._ids()
-        only = next(iter(ids.values())) if len(set(ids.values())) == 1 else ""  # the service may have moved
-        self.key_id = ids.get(url, only)
-        self._noted = ids.get(url)
-        self._shown: dict[str, bool | None] | None = None
-        """By run that is looked for; None: not yet."""
+        self._ids: dict[str, dict[str, str]] = {}
+        self.key_id = self._known_as(self.tag, url)
 
     def keep(self, key_id: str) -> None:
         """As what the service knows the key, also after a rotation; empty: it does not say."""
         self.key_id = key_id
-        if self._noted != key_id:
-            self._noted = key_id
+        if self._noted(self.tag).get(self.url) != key_id:
+            self._noted(self.tag)[self.url] = key_id
             with contextlib.suppress(OSError), _locked(self.folder, _WRITING):  # it says so again
-                _replace(self._file(_KEY), [{**self._ids(), self.url: key_id}])
-
-    def _ids(self) -> dict[str, str]:
-        """As what services know the key, by their addresses: several may have been given the same."""
-        try:
-            found = json.loads(self._file(_KEY).read_bytes())
-        except (OSError, ValueError, RecursionError):
-            found = None
-        return {url: str(key_id) for url, key_id in found.items()} if isinstance(found, dict) else {}
+                _replace(self._note(self.tag), [self._noted(self.tag)])
 
     def has(self, entry: Mapping[str, Any]) -> bool | None:
-        """Whether an entry is of this key, also with a secret that it had before; None: nobody can say yet.
+        """Whether an entry is of this key, also with a secret that it had before; None: nobody can tell.
         Two hooks of one session may have keys of two organisations, each with a run of its name; in one
         organisation only one key has it, so there it was replaced."""
-        is_same = entry.get("key", self.tag) == self.tag
-        is_there = entry.get("url", self.url) == self.url
-        theirs, mine = str(entry.get("keyId") or ""), self.key_id
-        if not theirs or not mine or (is_same and is_there):
-            return is_same or None
-        is_replaced = is_there and theirs.partition("/")[0] == mine.partition("/")[0]
+        tag, url = entry.get("key", self.tag), entry.get("url", self.url)
+        if (tag, url) == (self.tag, self.url):
+            return True
+        mine, theirs = self.key_id, self._known_as(tag, url)
+        if not mine or not theirs:
+            return None
+        is_replaced = url == self.url and theirs.partition("/")[0] == mine.partition("/")[0]
         return theirs == mine or (None if is_replaced else False)
 
     def has_to_ask(self, runs: set[str]) -> bool:
-        """Whether something of another key waits of these runs. INVARIANT: then nothing is decided, nor told
-        of them, before the service has said who this is, as after a rotation, or where a file is damaged."""
+        """Whether something of another key waits, of these runs, or while it is not known who this is.
+        INVARIANT: then nothing is decided, nor told of them, before the service has said so, as after a
+        rotation, or where a file is damaged."""
         mine = self.tag, self.url
         left = (each for each in waiting(self.folder) if (each.get("key"), each.get("url")) != mine)
-        return any(not runs.isdisjoint(whose(each)) for each in left)
+        return any(not self.key_id or not runs.isdisjoint(whose(each)) for each in left)
 
-    def is_shown(self, run: str, shows: Callable[[str], bool]) -> bool:
-        """What a hook with another key has left is told with this one where the run is of it (`shows`), as
-        after a rotation. INVARIANT: nobody else is told of it, and no run is begun with another key."""
-        if self._shown is None:
-            self._shown = dict.fromkeys(self._runs_to_look_for())
-        if run in self._shown and self._shown[run] is None:
-            self._shown[run] = shows(run.removeprefix("run "))
-        return bool(self._shown.get(run))
+    def _known_as(self, tag: str, url: str) -> str:
+        ids = self._noted(tag)
+        only = next(iter(ids.values())) if len(set(ids.values())) == 1 else ""  # the service may have moved
+        return ids.get(url, only)
 
-    def _runs_to_look_for(self) -> list[str]:
-        """Some of the runs that hooks with other keys have told of, where it is time to look whose they are;
-        then it is not for a while, whichever hook of this key asks. INVARIANT: they are drawn, so that none
-        is kept from being looked for by those of a key that is gone."""
-        mark = self._file(_LOOKED)
-        with contextlib.suppress(OSError):
-            if 0 <= time.time() - mark.stat().st_mtime < LOOK_SECONDS:
-                return []
-        with contextlib.suppress(OSError):
-            mark.touch()
-        found = {whose(each)[1]: os.urandom(8) for each in waiting(self.folder) if self.has(each) is None}
-        found.pop("", None)
-        return sorted(found, key=found.__getitem__)[:MOST_LOOKED_FOR]
+    def _noted(self, tag: str) -> dict[str, str]:
+        """As what services know a key, by their addresses: several may have been given the same."""
+        if tag not in self._ids:
+            try:
+                found = json.loads(self._note(tag).read_bytes())
+            except (OSError, ValueError, RecursionError):
+                found = None
+            ids = found.items() if isinstance(found, dict) else ()
+            self._ids[tag] = {url: str(key_id) for url, key_id in ids}
+        return self._ids[tag]
 
-    def _file(self, name: str) -> Path:
-        return self.folder / f"{name}-{self.tag}"
+    def _note(self, tag: str) -> Path:
+        return self.folder / f"{_KEY}-{tag}"
 
 
 def append(folder: Path, entry: dict[str, Any]) -> None:
@@ -210,7 +187,7 @@ def replay(folder: Path, send: Send, go_on: Callable[[], bool], tag: str = "") -
 
 def _named(entry: Mapping[str, Any]) -> str:
     """By which an entry is known again, whoever has told whose it is meanwhile."""
-    return json.dumps({**entry, "key": None, "keyId": None}, sort_keys=True)
+    return json.dumps({**entry, "key": None}, sort_keys=True)
 
 
 def _entries(path: Path) -> Iterator[dict[str, Any]]:

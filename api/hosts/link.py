@@ -74,15 +74,6 @@ def post(setup: Setup, host: str, body: bytes, seconds: float, **query: str) -> 
     raise HookRefused(why, code, key=status in (401, 403))
 
 
-def shows_run(setup: Setup, run_id: str, seconds: float) -> bool:
-    """Whether the service knows this run as one of the key. Raises Away."""
-    path = f"/v1/runs/{quote(run_id, safe='', errors='replace')}?limit=1"
-    try:
-        return request(setup.url, "GET", path, None, {"X-API-Key": setup.key}, seconds)[0] == 200
-    except Nonsense:
-        return False
-
-
 def sign_of_it(setup: Setup, seconds: float) -> str:
     """What says that the service is not away, whatever it did not answer: that it decides and records, or
     that something before it keeps its health to itself, so that nobody can tell. Empty: it is away."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -74,8 +75,8 @@ def test_nor_does_another_organisation_learn_of_it(service: Served, reading: Age
     assert "No sending" in reading.call(SEND).text
 
 
-def test_it_is_not_looked_for_each_time_whose_it_is(service: Served, reading: Agent) -> None:
-    """What is left of a key that is gone costs others next to nothing."""
+def test_it_is_asked_once_who_a_hook_is(service: Served, reading: Agent) -> None:
+    """What is left of another key costs others next to nothing."""
     with Receiver(lambda request: passed_on(request, service)) as proxy:
         url, key = f"http://{proxy.place}", service.key()["key"]
         other = Agent(service, "claude-code", reading.folder, url=url, key=key)
@@ -84,23 +85,15 @@ def test_it_is_not_looked_for_each_time_whose_it_is(service: Served, reading: Ag
         assert len(proxy.requests) == 3 + 1
 
 
-def test_those_of_a_key_that_is_gone_keep_none_from_being_told(
-    service: Served, agent: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is looked for few at a time, and each time for others; what other keys look for does not count."""
+def test_those_of_a_key_that_is_gone_keep_none_from_being_told(service: Served, agent: Make) -> None:
     made = agent("claude-code", url=AWAY, key="agk_gone")
     for number in range(8):
         made.session = f"gone-{number}"
         made.tell("prompt")
     key = service.key()
     has_read(Agent(service, "claude-code", made.folder, key=key["key"]))
-    rotated = service.rotated(key)
-    other = Agent(service, "claude-code", made.folder, key=service.key()["key"])
-    after = Agent(service, "claude-code", made.folder, key=rotated)
-    assert other.call().goes_ahead
-    for _ in range(30):
-        assert after.call().goes_ahead
-        monkeypatch.setattr(journal, "LOOK_SECONDS", 0.0)
+    after = Agent(service, "claude-code", made.folder, key=service.rotated(key))
+    assert after.call().goes_ahead
     assert len(waiting(after)) == 8
 
 
@@ -217,6 +210,29 @@ def test_two_hooks_of_one_session_tell_each_of_its_own(service: Served, agent: M
     assert left["key"] == journal.tag_of(mine.key)
     assert theirs.call().goes_ahead, "it waits for nothing that the other hook has to tell"
     assert "No sending" in mine.call(SEND).text
+    assert waiting(mine) == []
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_a_hook_that_nobody_knows_yet_tells_its_own_first(service: Served, agent: Make, comes: bool) -> None:
+    """As where the first thing that it had to tell met a service that was away: the other hook of its session
+    gives it time to come, since it may be another organisation's."""
+    service.organisation(customer := service.ids("customer"))
+    mine = agent("claude-code", key=service.key()["key"], url=AWAY, fail_mode="open")
+    assert mine.call(READ).goes_ahead and mine.tell("result", READ).code == 0
+    mine.url = ""
+    theirs = Agent(
+        service, "claude-code", mine.folder, key=service.key(customer)["key"], session=mine.session
+    )
+    came: list[bool] = []
+
+    def slept(seconds: float) -> None:
+        if comes and not came:
+            came.append("No sending" in mine.call(SEND).text)
+        time.sleep(seconds)
+
+    assert theirs.call(SEND, sleep=slept).goes_ahead, "the customer has no policies"
+    assert came == [True] * comes
     assert waiting(mine) == []
 
 
