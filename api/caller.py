@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
 
-KEY_HEADER: Final = "Governance-Key"
 Role = str
 ROLES = ("admin", "reviewer", "viewer")
 """The roles of people, strongest first."""
@@ -36,11 +34,6 @@ class Caller:
     def holder(self) -> str:
         """Whose credential it is: the id of the key or of the user; empty for nobody."""
         return self.key_id or self.user_id or ""
-
-    @property
-    def key_headers(self) -> dict[str, str]:
-        """What tells a program as what its API key is known, also after a rotation."""
-        return {KEY_HEADER: f"{self.organisation_id}/{self.key_id}"}
 
     @cached_property
     def actor(self) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from api import metrics
-from api.caller import KEY_HEADER, Caller
+from api.caller import Caller
 from api.context import Context
 from api.database.errors import DatabaseUnavailable
 from api.http.exchange import Reply, Values
@@ -73,7 +73,7 @@ async def create_events(caller: Caller, values: Values, context: Context) -> Rep
             result = {"status": known.status, "error": known.body(values.request_id)}
             error.__traceback__ = None  # which knows this frame, as that knows it; see `ingestion/turns.py`
         results.append(result)
-    return Reply({"results": results}, headers=caller.key_headers)
+    return Reply({"results": results})
 
 
 async def _handed_over(
@@ -152,7 +152,6 @@ ROUTES = (
         counts=True,
         body_as_sent=True,
         reply="event-batch-answer",
-        headers=(KEY_HEADER,),
         description="Answers in order; one bad event spoils no other. Beyond the first 20 that are refused, "
         "the problems of an event are not told singly.",
     ),

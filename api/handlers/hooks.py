@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
-from api.caller import KEY_HEADER, Caller
+from api.caller import Caller
 from api.clock import iso, seconds
 from api.context import Context
 from api.handlers import approvals
@@ -52,11 +52,6 @@ class Verdict(NamedTuple):
 
 async def answer_hook(caller: Caller, values: Values, context: Context) -> Reply:
     """POST /v1/hooks/:host"""
-    reply = await _answered(caller, values, context)
-    return replace(reply, headers={**reply.headers, **caller.key_headers})
-
-
-async def _answered(caller: Caller, values: Values, context: Context) -> Reply:
     host_name, size = values.path["host"], len(values.body)
     try:
         report = await done(context, caller, size, partial(_read, host_name, values.body))
@@ -355,7 +350,7 @@ ROUTES = (
         " be decided: the header `Governance-Outcome` tells them apart. A call that waits for a person is"
         " found again by its run, tool and payload until its outcome was handed out once, a yes for a"
         " day.",
-        headers=(OUTCOME, AGENT_HEADER, KEY_HEADER),
+        headers=(OUTCOME, AGENT_HEADER),
         errors=("event_id_conflict", "tool_call_conflict", "run_conflict"),
         query=(
             WAIT,

@@ -31,12 +31,14 @@ from api.http.exchange import Reply, Values
 from api.http.problems import ApiError, as_api_error
 from api.http.route import Route
 from api.ingestion.turns import LARGE
+from api.metrics import EVENTS_PATH
 from api.server.request_observer import CALLER
 from api.telemetry import correlation
 
 log = logging.getLogger("governance")
 
 PROBLEM = "application/problem+json"
+KEY_HEADER: Final = "Governance-Key"
 SLASH: Final = "\udc2f"
 """Stands in the path for an encoded slash (`%2F`), which belongs to an id, until the parameters are read."""
 MOST_PARAMETERS: Final = 100
@@ -249,9 +251,17 @@ async def _body(route: Route, request: Request, caller: Caller, context: Context
 
 
 def endpoint(route: Route, context: Context) -> Callable[[Request], Awaitable[Response]]:
-    """The web server's function for a route."""
+    """The web server's function for a route. To a program it says as what its API key is known, also after a
+    rotation, unless that is to be as quick as can be."""
 
     async def serve(request: Request) -> Response:
+        response = await answered(request)
+        caller: Caller = request.scope.get(CALLER, NOBODY)
+        if caller.kind == "key" and route.path != EVENTS_PATH:
+            response.headers[KEY_HEADER] = f"{caller.organisation_id}/{caller.key_id}"
+        return response
+
+    async def answered(request: Request) -> Response:
         request_id = correlation.current().request_id
         caller = NOBODY
         try:

@@ -13,6 +13,7 @@ from typing import Any
 import schemas
 from api.http.problems import CODES
 from api.http.route import Route
+from api.metrics import EVENTS_PATH
 from api.server.endpoint import PROBLEM
 from api.store.webhooks.webhooks import EVENTS
 from api.version import VERSION
@@ -242,7 +243,8 @@ def _description(route: Route) -> str:
 
 def _responses(route: Route, builder: _Components) -> dict[str, Any]:
     success: dict[str, Any] = {"description": "Done." if route.status == 204 else route.summary}
-    names = ["X-Request-Id", *route.headers]
+    says_key = "agent" in route.who and route.path != EVENTS_PATH
+    names = ["X-Request-Id", *(["Governance-Key"] if says_key else []), *route.headers]
     success["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in names}
     if route.reply is not None:
         schema: dict[str, Any] = builder.reference(f"bodies/{route.reply}")

@@ -30,6 +30,11 @@ class ClientKey:
         """Of its secret, which nobody gets from that."""
         self._known: dict[str, str] = {}
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the service, or a note, has said as what it knows the key."""
+        return bool(self._id_of(self.tag))
+
     def learn(self, key_id: str) -> None:
         """As what the service says that it knows the key."""
         if key_id and self._id_of(self.tag) != key_id:

@@ -15,7 +15,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from governance_client.client_key import ClientKey
@@ -64,11 +64,11 @@ class ClientCore:
         child tells it as well before it asks anything of these runs."""
         for journal in self._journals.values():
             journal.after_fork()
-        journals, before = self._journals, self.queue
+        journals, before = self._journals, self.deciding
         self._lock = threading.Lock()
         self._begin()
         self._journals = journals
-        self.queue.inherit(before)
+        self.deciding.inherit(before)
 
     # Reports --------------------------------------------------------------------------------------
 
@@ -92,16 +92,14 @@ class ClientCore:
         except NoAnswer as error:
             log.warning("reports are not sent yet: %s", error)
 
-    def journal(self, agent_id: str, runs: Collection[str] = ()) -> OfflineJournal:
-        """The journal of an agent; what others have left in it is reported from now on. It is looked again
-        for that where runs go on, these ones."""
+    def journal(self, agent_id: str) -> OfflineJournal:
+        """The journal of an agent; what others have left in it is reported from now on."""
         with self._lock:
             found = self._journals.get(agent_id)
-            if found is not None and not runs:
+            if found is not None:
                 return found
-            if found is None:
-                found = self._journals[agent_id] = OfflineJournal(self.settings, agent_id, self._key)
-        self.deciding.adopt(found, runs)
+            found = self._journals[agent_id] = OfflineJournal(self.settings, agent_id, self._key)
+        self.deciding.adopt(found)
         return found
 
     # In the background ----------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 from governance_client.client_key import ClientKey
 from governance_client.decision import MalformedAnswer, Question, Status, ToolDecision, resolved
-from governance_client.events import batch
+from governance_client.events import batch, new_id
 from governance_client.exchange import (
     RETRIED,
     ClientRequest,
@@ -46,7 +46,7 @@ from governance_client.report_queue import (
     ReportQueue,
     result_of,
 )
-from governance_client.run_memory import AskedCall, ClientRunMemory
+from governance_client.run_memory import AskedCall
 from governance_client.settings import ClientSettings
 
 log = logging.getLogger("governance_client")
@@ -81,6 +81,8 @@ class Deciding:
         self.is_away = False
         """Whether nobody answered the last time that somebody was asked."""
         self._adopting = threading.RLock()
+        self._unclear: dict[str, tuple[OfflineJournal, Collection[str]]] = {}
+        """By run that is held back, what it goes on with."""
 
     # A call ---------------------------------------------------------------------------------------
 
@@ -103,17 +105,7 @@ class Deciding:
 
     def _asked(self, call: AskedCall, deadline: float) -> Flow[ClientResponse]:
         """The response about this call, once all is taken that is queued of its run."""
-        line = call.event.line
-        yield from self.flush(line, deadline)  # by which the service says whose the key is
-        memory: ClientRunMemory | None = call.memory
-        while memory is not None:
-            if memory.unclear:
-                self.adopt(memory.journal, memory.unclear)
-                memory.unclear = self.unclear(memory.journal, memory.unclear)
-                if memory.unclear:
-                    raise NoAnswer(_UNCLEAR % self._settings.journal, away=False)
-                yield from self.flush(line, deadline)
-            memory = memory.parent
+        yield from self.flush(call.event.line, deadline)
         return (yield from self._ask(ClientRequest("POST", "/v1/events", call.event.content), deadline))
 
     def _joined(self, future: Future[None], deadline: float) -> Flow[None]:
@@ -164,12 +156,16 @@ class Deciding:
 
     def flush(self, line: Sequence[str] | None, deadline: float) -> Flow[None]:
         """Send what is queued by now, for these runs or for all, until it has arrived. Raises NoAnswer."""
+        if self._is_held(line):
+            yield from self._clear(deadline)
         until = self._queue.newest
         while True:
             taken = self._queue.take_any() if line is None else self._queue.take(line, until)
             if isinstance(taken, Future):
                 yield from self._joined(taken, deadline)
             elif not taken.reports:
+                if self._is_held(line):
+                    raise NoAnswer(_UNCLEAR % self._settings.journal, away=False)
                 return
             elif not (yield from self._sent(taken, deadline)):
                 if time.monotonic() >= deadline:
@@ -209,19 +205,45 @@ class Deciding:
         all of it is queued."""
         with self._adopting:
             try:
-                for event, settled in journal.adopt(runs):
-                    self._queue.add(event, settled)
+                self._queue.add_first(journal.adopt(runs))
             except OSError as error:
                 log.error("the journal cannot be read: %s", error)
 
-    def unclear(self, journal: OfflineJournal, runs: Collection[str]) -> Collection[str]:
-        """These runs, if whose that is which is left of them must be known before anything is asked."""
+    def go_on(self, run_id: str, journal: OfflineJournal, runs: Collection[str]) -> None:
+        """A run begins that goes on with these, or is one of them. INVARIANT: nothing of it is told, nor
+        asked, before what is left of them, as it has read what they have, unless that is of another key."""
+        self.adopt(journal, runs)
+        if self._is_unclear(journal, runs):
+            self._unclear[run_id] = journal, runs
+            self._queue.hold_back(run_id)
+
+    def inherit(self, other: Deciding) -> None:
+        """Have what another process tells told by this one as well, should it have to be known."""
+        self._queue.inherit(other._queue)
+        for run_id, (journal, runs) in other._unclear.items():
+            self.go_on(run_id, journal, runs)
+
+    def _is_held(self, line: Sequence[str] | None) -> bool:
+        """Whether one of these runs, or of all, is held back."""
+        return bool(self._unclear) and (line is None or not self._unclear.keys().isdisjoint(line))
+
+    def _clear(self, deadline: float) -> Flow[None]:
+        """Let go on what nobody could tell before whether it may. Raises NoAnswer."""
+        if not self._key.is_known:
+            yield from self._ask(ClientRequest("GET", f"/v1/runs/{new_id()}"), deadline)
+        for run_id, (journal, runs) in self._unclear.copy().items():
+            self.adopt(journal, runs)
+            if not self._is_unclear(journal, runs):
+                self._queue.release(run_id)
+                self._unclear.pop(run_id, None)
+
+    def _is_unclear(self, journal: OfflineJournal, runs: Collection[str]) -> bool:
         with self._adopting:
             try:
-                return journal.unclear(runs)
+                return journal.is_unclear(runs)
             except OSError as error:
                 log.error("the journal cannot be read: %s", error)
-                return ()
+                return False
 
     # People ---------------------------------------------------------------------------------------
 

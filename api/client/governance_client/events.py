@@ -23,6 +23,8 @@ class ClientEvent:
     line: tuple[str, ...]
     content: bytes
     plainer: Callable[[], ClientEvent] | None = None
+    at: str = ""
+    """When it happened, where that is asked for: of what was kept in several files."""
 
     @property
     def run_id(self) -> str:

@@ -15,12 +15,13 @@ rotation (`client_key.py`). What is refused for the key alone stays.
 from __future__ import annotations
 
 import contextlib
+import heapq
 import json
 import logging
 import os
 import sys
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -154,21 +155,24 @@ class OfflineJournal:
             file.waiting += len(events)
         return [partial(file.settled, event) for event in events]
 
-    def adopt(self, runs: Collection[str] = ()) -> Iterator[tuple[ClientEvent, Settled]]:
-        """The events that processes which are gone have left behind, in order; of those that still run what
-        they hold of these runs, as these go on here."""
+    def adopt(self, runs: Collection[str] = ()) -> list[tuple[ClientEvent, Settled]]:
+        """The events that processes which are gone have left behind, and of those that still run what they
+        hold of these runs, as these go on here: each file's in its order, and by their times. Raises OSError.
+        """
+        found = []
         for path in self._files():
             try:
-                yield from self._found(path, runs)
+                found.append(self._found(path, runs))
             except OSError as error:
                 log.error("the journal %s cannot be read: %s", path, error)
+        return list(heapq.merge(*found, key=lambda kept: kept[0].at))
 
-    def unclear(self, runs: Collection[str]) -> Collection[str]:
-        """These runs, if anything is left of them, and nobody can tell yet whose it is. Raises OSError."""
+    def is_unclear(self, runs: Collection[str]) -> bool:
+        """Whether anything is left of these runs, and nobody can tell yet whose it is. Raises OSError."""
         files = self._files()
         for path in set(self._others.copy()).difference(files):
             self._others.pop(path, None)
-        return runs if any(self._whose(each) is None and self._tells(each, runs) for each in files) else ()
+        return any(self._whose(each) is None and self._tells(each, runs) for each in files)
 
     def _found(self, path: Path, runs: Collection[str]) -> list[tuple[ClientEvent, Settled]]:
         if path in self._mine or not self._whose(path):
@@ -284,7 +288,7 @@ def _event_of(said: Any, line: bytes) -> ClientEvent:
     told = metadata if isinstance(metadata, dict) else {}
     named = (told.get(name) for name in ("continuesRunId", "parentRunId"))
     before = (each for each in named if isinstance(each, str) and each != run_id)
-    made = ClientEvent(event_id, event_type, (*before, run_id), line)
+    made = ClientEvent(event_id, event_type, (*before, run_id), line, None, str(said.get("timestamp")))
     return replace(made, plainer=partial(_plainer, made, said, told)) if event_type in _PLAIN else made
 
 

@@ -90,7 +90,8 @@ class ReportQueue:
         self._added = threading.Condition(self._lock)
         self._pending: dict[str, deque[QueuedReport]] = {}
         self._flying: dict[str, Flight] = {}
-        self._number = 0
+        self._number = self._earliest = 0
+        self._held: set[str] = set()
         self._kept = 0
         self._most = MOST_EVENTS
 
@@ -98,6 +99,27 @@ class ReportQueue:
         with self._lock:
             self._append(event, settled)
         self._on_added()
+
+    def add_first(self, kept: Sequence[tuple[ClientEvent, Settled]]) -> None:
+        """Queue what was kept elsewhere, in order, before all that is queued: it happened before that."""
+        with self._lock:
+            for event, settled in reversed(kept):
+                self._earliest -= 1
+                report = QueuedReport(event, self._earliest, settled)
+                self._pending.setdefault(event.run_id, deque()).appendleft(report)
+            self._kept += len(kept)
+            self._added.notify_all()
+        if kept:
+            self._on_added()
+
+    def hold_back(self, run_id: str) -> None:
+        """Nothing of a run is taken, nor of those that come behind it, until it is released."""
+        with self._lock:
+            self._held.add(run_id)
+
+    def release(self, run_id: str) -> None:
+        with self._lock:
+            self._held.discard(run_id)
 
     def inherit(self, other: ReportQueue) -> None:
         """Have what another process tells told by this one as well, should it have to be known. It is that
@@ -247,7 +269,7 @@ class ReportQueue:
         waiting.sort(key=lambda report: report.number)
         taken: list[QueuedReport] = []
         size = 0
-        for report in islice(_apart(waiting, self._flying), self._most):
+        for report in islice(_apart(waiting, self._flying, self._held), self._most):
             size += len(report.event.content)
             if taken and size > MOST_BYTES:
                 break
@@ -295,11 +317,13 @@ def kept_there(status: int, why: str) -> None:
     """The process that keeps an event is told the same."""
 
 
-def _apart(reports: Sequence[QueuedReport], flying: Mapping[str, Flight]) -> Iterator[QueuedReport]:
-    """Those that come behind none of another run among them, or of one that is being sent: it may have to be
-    told again, and a run that begins meanwhile has nothing of it. INVARIANT: of each run the first ones, as
-    two reports of one run may name different ones before it."""
-    going, waiting = set[str](), set[str]()
+def _apart(
+    reports: Sequence[QueuedReport], flying: Mapping[str, Flight], held: Collection[str]
+) -> Iterator[QueuedReport]:
+    """Those that come behind none of another run among them, or of one that is being sent or held back: it
+    may have to be told again, and a run that begins meanwhile has nothing of it. INVARIANT: of each run the
+    first ones, as two reports of one run may name different ones before it."""
+    going, waiting = set[str](), set(held)
     for report in reports:
         *before, run_id = report.event.line
         sent = (flying.get(each) for each in before)

@@ -83,9 +83,10 @@ class RunCore:
         told = (*(above.named if above else ()), continues, parent if isinstance(parent, str) else None)
         named = tuple(filter(None, told))
         goes_on = (*named, *((run_id,) if run_id else ()))
-        journal = core.journal(agent, goes_on)
-        unclear = core.deciding.unclear(journal, goes_on) if goes_on else ()
-        self.memory = ClientRunMemory(line, agent, journal, above, named, unclear)
+        journal = core.journal(agent)
+        if goes_on:
+            core.deciding.go_on(line[-1], journal, goes_on)
+        self.memory = ClientRunMemory(line, agent, journal, above, named)
         self._metadata = {
             "task": task,
             "model": model,

@@ -10,7 +10,7 @@ import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, Final
@@ -178,8 +178,6 @@ class ClientRunMemory:
     journal: OfflineJournal
     parent: ClientRunMemory | None = None
     named: tuple[str, ...] = ()
-    unclear: Collection[str] = ()
-    """Runs that it goes on with, while nobody can tell whose it is what is left of them."""
     stopped: ToolDecision | None = None
     refused: OrderedDict[bytes, ToolDecision] = field(default_factory=OrderedDict)
     beyond: ToolDecision | None = None

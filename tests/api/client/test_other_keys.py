@@ -322,3 +322,36 @@ def test_of_a_file_of_several_runs_each_is_told_when_it_goes_on(told: Told, serv
             assert len(left(settings)) == 1, number
             assert governance.run("a task", run_id=run.run_id).check("send", {}).status == "blocked"
     assert left(settings) == []
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.5])
+@pytest.mark.parametrize("names", ["continues", "parent"])
+def test_a_run_that_goes_on_from_another_after_a_rotation_knows_what_that_one_has_read(
+    told: Told, service: Served, names: str, seconds: float
+) -> None:
+    """However long it is before it asks: nothing of it is told meanwhile."""
+    key = service.key()
+    above = has_read(told(api_key=key["key"]))
+    rotated = service.rotated(key)
+    with Governance(told(api_key=rotated)) as governance:
+        run = governance.run("a task", **{names: above}).begin()
+        with governance.run("a part of it") as below:
+            time.sleep(seconds)
+            assert below.check("send", {}).status == "blocked"
+        assert run.check("send", {}).status == "blocked"
+    assert left(told()) == []
+    assert service.http.get(f"/v1/runs/{run.run_id}", headers={"X-API-Key": rotated}).status_code == 200
+
+
+def test_nothing_is_told_of_a_run_while_nobody_can_tell_what_it_has_read(told: Told, service: Served) -> None:
+    above, settings = service.ids("run"), told(api_key=service.key()["key"])
+    leave(settings, above, {"toolCallId": "c", "outputPayload": "a page"})
+    with Governance(told()) as governance, governance.run("a task", continues=above) as run:
+        run.said("something")
+        asked = governance.run("another", parent=False).check("list", {})
+        assert asked.allowed, "others go on"
+        time.sleep(0.5)
+        assert service.call("agent", "GET", f"/v1/runs/{run.run_id}").status_code == 404
+        for file in left(settings):
+            file.unlink()
+        until(lambda: service.call("agent", "GET", f"/v1/runs/{run.run_id}").status_code == 200)

@@ -113,3 +113,18 @@ def test_nothing_is_left_of_a_run_whose_only_output_was_dropped(monkeypatch: pyt
     queue = queue_of(("tool.completed", ("run",)), ("custom.other", ("other",)))
     assert take(queue.take_any(), queue) == ["custom.other"]
     assert queue.is_empty and not queue.wait(0)
+
+
+def test_what_was_kept_comes_first_and_a_run_waits_with_those_behind_it() -> None:
+    queue = queue_of(("run.started", ("above", "run")), ("run.started", ("run", "child")))
+    queue.add(event("custom.other", ("other",), "payer", {}))
+    queue.hold_back("run")
+    assert take(queue.take_any(), queue) == ["custom.other"]
+    assert kinds(queue.take(["child"], queue.newest)) == []
+    settled: list[int] = []
+    kept = [event(name, ("above",), "payer", {}) for name in ("custom.1", "custom.2")]
+    queue.add_first([(each, lambda status, why: settled.append(status)) for each in kept])
+    queue.release("run")
+    first = [take(queue.take(["child"], queue.newest), queue) for _ in range(3)]
+    assert first == [["custom.1", "custom.2"], ["run.started"], ["run.started"]]
+    assert settled == [200, 200] and queue.is_empty

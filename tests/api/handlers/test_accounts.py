@@ -202,6 +202,17 @@ def test_rotating_ends_the_old_secret_at_once(service: Served) -> None:
     assert not works(service, old["key"], "rotated-2")
 
 
+def test_a_program_is_told_as_what_its_key_is_known(service: Served) -> None:
+    """Also in a refusal, and after a rotation; people are not."""
+    key = service.key()
+    for secret in (lambda: key["key"], lambda: service.rotated(key)):
+        answer = service.http.get("/v1/runs/of-nobody", headers={"X-API-Key": secret()})
+        assert (answer.status_code, answer.headers["Governance-Key"]) == (404, f"default/{key['keyId']}")
+    assert "Governance-Key" not in service.call("admin", "GET", "/v1/runs/of-nobody").headers
+    wrong = service.http.get("/v1/runs/of-nobody", headers={"X-API-Key": key["key"]})
+    assert wrong.status_code == 401 and "Governance-Key" not in wrong.headers
+
+
 def test_no_key_is_kept(service: Served) -> None:
     secret = service.key()["key"]
     files = [file for file in service.settings.data_dir.iterdir() if "sqlite" in file.name]
