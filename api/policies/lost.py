@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from api.policies.warnings import MOST_ERRORS, approvers
 from engine.documents.yaml import read
@@ -11,6 +12,7 @@ from engine.repository import definitions
 from engine.repository.archive import FileChange, FileRecord
 from engine.repository.repository import Repository
 from engine.worktree.disk import shown
+from engine.worktree.paths import Kind
 
 log = logging.getLogger("governance.policies")
 
@@ -78,6 +80,48 @@ def tell_of_lost_settings(repository: Repository, changes: Sequence[FileChange])
                 gone,
                 before.version,
             )
+
+
+_BACK: Final[Mapping[Kind, tuple[str, str, str]]] = {
+    "toolSet": ("tool set", "GET /v1/tools/{id}/versions", "PUT /v1/tools/{id}"),
+    "detector": ("detector", "GET /v1/detectors/{id}/versions", "PATCH /v1/detectors/{id}"),
+    "settings": ("settings of", "GET /v1/organisation/settings/versions", "PUT /v1/organisation/settings"),
+}
+"""What has no rollback: how it is called, where its versions are, and what makes one of them anew."""
+
+
+def tell_of_lost_documents(repository: Repository, changes: Sequence[FileChange]) -> None:
+    """The same of tool sets, detectors and settings: a file that says again what it said before may know a
+    tool that sends no more, or let more be paid."""
+    edited = [
+        (each.path, each.before, each.after)
+        for each in changes
+        if each.source == "file"
+        and each.subject.kind in _BACK
+        and each.before
+        and each.before.source == "api"
+    ]
+    for path, before, after in edited[:MOST_ERRORS]:
+        if after is None:
+            continue  # which `accepted` tells
+        found = definitions.versions_of(repository, after.kind, after.organisation_id, after.document_id)
+        same = (
+            each.version for each in found if each.version < before.version and each.digest == after.digest
+        )
+        if (older := next(same, None)) is None:
+            continue
+        name, versions, back = (each.format(id=after.document_id) for each in _BACK[after.kind])
+        log.warning(
+            "version %s of the %s `%s` is not in force any more, since its file `%s` says again what version "
+            "%s said; it stays in `%s`, and `%s` brings it back",
+            before.version,
+            name,
+            after.document_id,
+            shown(path),
+            older,
+            versions,
+            back,
+        )
 
 
 def _older(repository: Repository, record: FileRecord) -> int | None:

@@ -18,7 +18,7 @@ from api.database.postgres import Postgres
 from api.database.table import INSTALLATION, counter
 from api.database.transaction import Transaction
 from api.database.writer import Writer
-from api.policies.lost import tell_of_lost, tell_of_lost_settings
+from api.policies.lost import tell_of_lost, tell_of_lost_documents, tell_of_lost_settings
 from api.policies.warnings import MOST_ERRORS, nothing_watched, warnings
 from api.settings import Settings
 from api.store.policy_archive import SqlArchive
@@ -72,6 +72,7 @@ def open_policies(
     def changed(changes: Sequence[FileChange]) -> None:
         tell_of_lost(repository, changes)
         tell_of_lost_settings(repository, changes)
+        tell_of_lost_documents(repository, changes)
         told.tell(store, live)
 
     live = LivePolicies(
