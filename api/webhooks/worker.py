@@ -10,7 +10,8 @@ left behind. At its start it frees at once what processes held that have died (`
     commit --enqueued--> due = {webhook: time} --claim (lease)--> attempt (task) --outcome--> record + claim
 
 Fairness: every webhook has one slot of its own. Further slots are only for webhooks that proved quick, and
-only while half of all slots are free, so receivers that hang take nothing from the others.
+only while half of all slots are free, so receivers that hang take nothing from the others. One whose
+attempts fail one after the other rests in between, so that what refuses at once takes nothing either.
 INVARIANT: what is claimed is started at once, so a lease outlasts its attempt; nothing is held in memory
 that is not also in the table.
 """
@@ -41,6 +42,9 @@ from api.webhooks.sender import SECONDS, PostResult, Resolver, Sender, SystemRes
 
 log = logging.getLogger("governance")
 
+FIRST_REST = 0.04
+"""Seconds that a webhook rests after an attempt that failed; each next one doubles it."""
+
 Notify = Callable[[Sequence[Claimed]], Awaitable[PostResult]]
 """Sends notices of one channel as one message; never raises for what a receiver or the network does."""
 
@@ -54,6 +58,8 @@ class Limits:
     quick_seconds: float = 2.0
     """A webhook is quick while its newest attempt was acknowledged within this time."""
     lease: float = 2 * SECONDS
+    longest_rest: float = 1.0
+    """After which a webhook whose attempts fail one after the other is tried again."""
     sweep: float = 5.0
     closing: float = 3.0
     """How long a stopping process waits for attempts under way."""
@@ -66,6 +72,8 @@ class _State:
     due: dict[str, float] = field(default_factory=dict)
     quick: set[str] = field(default_factory=set)
     running: Counter[str] = field(default_factory=Counter)
+    failed: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """How often the newest attempts failed, one after the other, and until when the webhook rests."""
 
 
 async def _no_channels(items: Sequence[Claimed]) -> PostResult:
@@ -163,7 +171,8 @@ class DeliveryWorker:
         """Until woken, until something is due for which there is a free slot, or until the next sweep."""
         now = self._clock()
         times = [min(self._swept, now) + self._limits.sweep]
-        times += [due for webhook_id, due in self._state.due.items() if self._free_slots(webhook_id) > 0]
+        due = self._state.due.items()
+        times += [self._starts(each, when, now) for each, when in due if self._free_slots(each) > 0]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, min(times) - now)):
                 await self._wake.wait()
@@ -247,9 +256,15 @@ class DeliveryWorker:
         shared = free - first - limits.attempts // 2
         return first + max(0, min(limits.per_webhook - running - first, shared))
 
+    def _starts(self, webhook_id: str, due: float, now: float) -> float:
+        """When the next attempt may start: what fails rests, so that many take nothing from others."""
+        _, rests = self._state.failed.get(webhook_id, (0, 0.0))
+        return max(due, rests) if rests - now <= self._limits.longest_rest else due
+
     def _claim_limits(self, now: float) -> dict[str, int]:
         """Webhook to how many deliveries to claim: those with the fewest attempts under way come first."""
-        ready = [(webhook_id, due) for webhook_id, due in self._state.due.items() if due <= now]
+        due = self._state.due.items()
+        ready = [(each, when) for each, when in due if self._starts(each, when, now) <= now]
         ready.sort(key=lambda item: (self._state.running[item[0]], item[1]))
         wanted: dict[str, int] = {}
         taken = 0
@@ -290,6 +305,12 @@ class DeliveryWorker:
         else:
             self._state.quick.discard(webhook_id)
         ended, chance = self._clock(), self._random()
+        if answer.acknowledged:
+            self._state.failed.pop(webhook_id, None)
+        else:
+            times = self._state.failed.get(webhook_id, (0, 0.0))[0] + 1
+            rest = min(FIRST_REST * 2 ** min(times - 1, 10), self._limits.longest_rest)
+            self._state.failed[webhook_id] = times, ended + rest
         self._outcomes += [self._outcome(claimed, answer, now, ended, chance) for claimed in items]
 
     async def _post(self, claimed: Claimed, now: float) -> PostResult:

@@ -60,8 +60,8 @@ OPEN_TRIES: Final = 3
 AWAY_SECONDS: Final = 0.5
 """In which one that was away must be reached again; its answer may take longer."""
 _UNCLEAR: Final = (
-    "what a program has left of a run of this name waits in %s, and nobody can tell whether it had this key: "
-    "start one with the key that it had once more, or take its file away"
+    "what a program has left of this run, or of one that it goes on from, waits in %s, and nobody can tell "
+    "whether it had this key: start one with the key that it had once more, or take its file away"
 )
 WELL_SECONDS: Final = 1.0
 """In which a service that has not answered a question says that it is there all the same."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from datetime import UTC, datetime
 from email.utils import format_datetime
@@ -246,6 +247,19 @@ async def test_receivers_that_hang_delay_nobody_else(database_url: str) -> None:
             await b.until(webhook_id, all_are("delivered"))
             assert time.monotonic() - started < 4
             assert len(hanging.requests) == 10, "one place each"
+
+
+async def test_a_receiver_that_refuses_one_after_the_other_is_tried_less_often(database_url: str) -> None:
+    """So that fifty of them with very much to come take no time of others; it has all once it takes one."""
+    with Receiver([*[Answer(500)] * 6, Answer(200)]) as receiver:
+        limits = Limits(longest_rest=0.3)
+        async with bench(database_url, allow=[receiver.place], limits=limits, delays=(0, 0.1)) as b:
+            webhook_id = await b.add(receiver.url)
+            await b.notify(20)
+            await b.until(webhook_id, all_are("delivered"))
+        times = [request.at for request in receiver.requests]
+        gaps = [later - sooner for sooner, later in itertools.pairwise(times)]
+        assert min(gaps[4:6]) >= 0.29 > 0.15 > min(gaps[6:])
 
 
 async def claimed_by_another(b: Bench, url: str, sender: int | None = None) -> str:
