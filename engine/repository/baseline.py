@@ -20,6 +20,8 @@ class Baseline:
         self.parted_at: str | None = None
         """When that was recorded which the folder followed last and the archive does not know: it was put
         back from a copy, or another one took over, and they disagree yet."""
+        self._first_parted_at: str | None = None
+        self._followed: Mapping[str, str] | None = None
         self._digests: dict[str, str | None] = {}
         self._revisions: dict[str, int] = {}
         # A path that is in neither had no file, at this revision.
@@ -27,9 +29,14 @@ class Baseline:
 
     def restore(self, marker: Marker | None, records: Records, files: Mapping[str, FileRecord]) -> None:
         """What the marker of a folder stands for, if the archive knows it; `files` are those at its head."""
-        if marker is None or records.recorded_at(marker.revision) != marker.recorded_at:
-            self.forget(None if marker is None else marker.recorded_at)
+        self._first_parted_at = None
+        if marker is None:
+            self.forget(None)
             return
+        for each, followed in ((marker, None), (marker.last, {})):
+            if records.recorded_at(each.revision) != each.recorded_at:
+                self.forget(each.recorded_at, followed)
+                return
         digests: dict[str, str | None] = {path: record.digest for path, record in files.items()}
         for path in records.changed_since(marker.revision):
             digests[path] = None
@@ -38,14 +45,16 @@ class Baseline:
                     digests[path] = digest
         self.begin(digests, marker.revision)
 
-    def forget(self, parted_at: str | None) -> None:
-        """Nothing is known of the folder, or it followed what the archive does not know, recorded then."""
-        self.known, self.parted_at = False, parted_at
+    def forget(self, parted_at: str | None, followed: Mapping[str, str] | None = None) -> None:
+        """Nothing is known of the folder, or it followed what the archive does not know, recorded then:
+        files of these digests, all that it has where nothing is said."""
+        self.known, self.parted_at, self._followed = False, parted_at, followed
+        self._first_parted_at = min(filter(None, (self._first_parted_at, parted_at)), default=None)
         self._digests, self._revisions = {}, {}
 
     def begin(self, digests: Mapping[str, str | None], revision: int) -> None:
         """Start anew: disk and archive agreed on all paths at this revision."""
-        self.known, self.parted_at = True, None
+        self.known, self.parted_at, self._first_parted_at = True, None, None
         self._revision, self._digests, self._revisions = revision, {}, {}
         self.add(digests, revision)
 
@@ -59,6 +68,16 @@ class Baseline:
     def knows(self, path: str) -> bool:
         """Whether disk and archive have agreed on it."""
         return self.known or path in self._digests
+
+    def followed(self, path: str, digest: str | None) -> bool:
+        """Whether what the archive does not know any more had such a file."""
+        if self.parted_at is None or digest is None:
+            return False
+        return self._followed is None or self._followed.get(path) == digest
+
+    def parted_from(self, path: str, digest: str | None) -> str | None:
+        """When such a file and the archive parted: the first time, where they were not level since."""
+        return self.parted_at if self.followed(path, digest) else self._first_parted_at
 
     def digest(self, path: str) -> str | None:
         """The digest of the file when disk and archive last agreed on it; None: there was no file."""

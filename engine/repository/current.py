@@ -9,6 +9,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from engine.errors import Problem, StorageError
@@ -89,7 +90,7 @@ class Current:
                 marker = markers.read_marker(self._disk)
             self._baseline.restore(marker, records, head.files)
             if marker and self._baseline.parted_at and head.revision and not self._occupancy.barred(()):
-                _tell_of_lost(logging.WARNING, marker.revision, head.revision)
+                _tell_of_lost(logging.WARNING, marker.last.revision, head.revision)
 
     def _has_no_marker(self) -> bool:
         """Whether the one is gone that was written: a file system may give a folder that is made anew the
@@ -115,7 +116,9 @@ class Current:
         with self.lock:
             if self.snapshot is mine and self._lost is not mine:
                 self._lost, self._marked = mine, -1
-                self._baseline.forget(mine.recorded_at)
+                self._baseline.forget(
+                    mine.recorded_at, {path: record.digest for path, record in mine.files.items()}
+                )
                 _tell_of_lost(logging.ERROR, mine.revision, head.revision)
         return head
 
@@ -134,7 +137,7 @@ class Current:
             if plan.observed is not None:
                 self.problems = tuple(plan.problems)
             self._note_replaced(plan)
-            self._mark()
+            self._mark(plan)
         accepted.tell(plan.changes, plan.head.revision)
         accepted.tell_overwritten(plan.overwritten, plan.head.revision)
 
@@ -192,18 +195,27 @@ class Current:
             if each.digest == (files[each.path].digest if each.path in files else None)
         ]
 
-    def _mark(self) -> None:
-        """Note that disk and archive agree, if they do."""
+    def _mark(self, plan: Plan) -> None:
+        """Note that disk and archive agree, if they do; else what was written into the folder meanwhile."""
         snapshot = self.snapshot
-        if self.pending or self.problems or self._marked == snapshot.revision:
+        if self._marked == snapshot.revision:
             return
+        marker, level = Marker(snapshot.revision, snapshot.recorded_at), not (self.pending or self.problems)
+        if not level:
+            written = (plan.changes or plan.stale) and self._baseline.parted_at is None
+            before = markers.read_marker(self._disk) if written else None
+            if before is None:
+                return  # where they have parted, what they parted from stands there
+            marker = replace(before, reached=Marker(plan.head.revision, plan.head.recorded_at))
         if snapshot.revision:
             try:
-                markers.write_marker(self._disk, Marker(snapshot.revision, snapshot.recorded_at))
+                markers.write_marker(self._disk, marker)
             except StorageError as error:
                 self.unmarked = () if self._disk.is_read_only() else (_unmarked(error),)
                 return
-        self._marked, self.unmarked = snapshot.revision, ()
+        self.unmarked = ()
+        if level:
+            self._marked = snapshot.revision
 
 
 def _tell_of_lost(level: int, known: int, found: int) -> None:

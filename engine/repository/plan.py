@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, Final, Literal, TypeVar
 
 from engine.errors import DocumentError, PolicyFileInvalid, Problem
@@ -226,8 +227,11 @@ class Planner:
                 return "edit" if alone and records.source(path) == "file" else "stale"
             if now == base:
                 return "edit"
-        elif state.digest not in {*past, None} and self._has_gone_on(records, path, history):
-            return self._newer(records, path, state, current)
+        elif state.digest not in {*past, None} and (since := self._since(records, path, state, history)):
+            return self._newer(records, path, state, current, since)
+        elif self._baseline.followed(path, state.digest) and not self._since(records, path, state, history):
+            # What it said before was put back in a commit that the archive has lost.
+            return "edit"
         elif state.digest is not None and (
             not records.shared and records.source(path) == "file"
             if state.digest in past
@@ -271,24 +275,28 @@ class Planner:
             message += f"; the database is older than this folder, as after a backup was put back{_UNTIL}"
         raise DocumentError([Problem(message, "", "conflict", shown(path))])
 
-    def _has_gone_on(self, records: Records, path: str, history: Sequence[tuple[int, str | None]]) -> bool:
-        """Whether what the archive says of a file came after it has parted from this folder, through the API
+    def _since(
+        self, records: Records, path: str, state: FileState, history: Sequence[tuple[int, str | None]]
+    ) -> int:
+        """How many changes of a file the archive had after it has parted from this folder, through the API
         or from another node, so that none of the two is known to be the newer."""
-        parted_at = self._baseline.parted_at
-        if parted_at is None or not history or (not records.shared and records.source(path) == "file"):
-            return False
-        return (records.recorded_at(history[-1][0]) or "") > parted_at
+        parted_at = self._baseline.parted_from(path, state.digest)
+        if parted_at is None or (not records.shared and records.source(path) == "file"):
+            return 0
+        times = (records.recorded_at(at) or "" for at, _ in reversed(history))
+        return sum(1 for _ in takewhile(lambda each: each > parted_at, times))
 
     def _newer(
-        self, records: Records, path: str, state: FileState, current: FileRecord | None
+        self, records: Records, path: str, state: FileState, current: FileRecord | None, since: int
     ) -> Literal["edit"]:
         """Of what two nodes still had of commits that the archive has lost, the later version counts. Raises
-        DocumentError for all else."""
-        if current is not None and current.source == "file":
+        DocumentError for all else, also for what somebody has edited since: a file of what was lost names no
+        earlier version than it got."""
+        if current is not None and current.source == "file" and since == 1:
             put, other = self._put_of(path, state), records.blob(current.digest)
             declared = put and put.loaded.declared_version
             theirs = self._documents.put(path, other, current.digest).loaded.declared_version
-            if declared and theirs and declared > theirs:
+            if declared and theirs and declared > theirs >= current.version:
                 return "edit"
         what = f"version {current.version} was written" if current else "it was deleted"
         raise DocumentError([Problem(_PARTED.format(what=what), "", "conflict", shown(path))])

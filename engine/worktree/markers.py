@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from typing import Any, Final
 
@@ -35,10 +35,16 @@ _INTENTS: Final = (_OPEN, _FAILED)
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """Disk and archive agreed at this revision, which was recorded at that time."""
+    """Disk and archive agreed at this revision, which was recorded at that time; `reached` is what files were
+    brought up to since, while others differed."""
 
     revision: int
     recorded_at: str
+    reached: Marker | None = None
+
+    @property
+    def last(self) -> Marker:
+        return self.reached or self
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,13 @@ class Occupant:
 
 def read_marker(disk: Disk) -> Marker | None:
     note = _read(disk, MARKER)
+    found, reached = _marker(note), note.get("reached")
+    if found is not None and isinstance(reached, dict):
+        return replace(found, reached=_marker(reached))
+    return found
+
+
+def _marker(note: dict[str, Any]) -> Marker | None:
     if isinstance(note.get("revision"), int) and isinstance(note.get("recorded_at"), str):
         return Marker(note["revision"], note["recorded_at"])
     return None

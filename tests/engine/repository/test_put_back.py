@@ -159,3 +159,89 @@ def test_an_edit_after_that_counts_where_the_numbers_of_revisions_came_again(
     assert name(other.started()) == "Edited"
     (other.root / "policies/a.yaml").unlink()
     assert "a" not in other.started().snapshot.of("default")
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_nor_is_what_somebody_edits_after_that(running: bool, folder: Folder, tmp_path: Path) -> None:
+    """That names the version which it was made of, and what was lost names a later one."""
+    other, one, two = nodes(tmp_path, folder)
+    older = folder.archive.state.copy()
+    for lost in ("Lost", "Lost as well"):
+        two.update("default", "a", {"name": lost}, author=ADMIN)
+    level(two)
+    folder.archive.state = older
+    folder.write("policies/a.yaml", document("a", name="Since", extra="version: 1\n"))
+    level(one)
+    two = two if running else other.open()
+    if not running:
+        two.start()
+    level(two, one)
+    assert name(one) == name(two) == "Since" and TOLD + "version 2 " in messages(two)[0]
+
+
+def test_nor_are_two_edits_of_what_was_lost(folder: Folder, tmp_path: Path) -> None:
+    other, one, two = nodes(tmp_path, folder)
+    older = folder.archive.state.copy()
+    one.update("default", "a", {"name": "Earlier"}, author=ADMIN)
+    level(one)
+    two.update("default", "a", {"name": "Later"}, author=ADMIN)
+    level(two)
+    folder.archive.state = older
+    one = folder.started()
+    folder.write("policies/a.yaml", folder.read("policies/a.yaml").replace("Earlier", "Since"))
+    level(one)
+    two = other.open()
+    two.start()
+    assert name(one) == name(two) == "Since" and TOLD + "version 3 " in messages(two)[0]
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_nor_by_one_that_is_started_again_and_never_was_level_with_what_was_lost(
+    running: bool, folder: Folder, tmp_path: Path
+) -> None:
+    """It had not seen yet what another node wrote, so that it noted no revision of that."""
+    other, one, two = nodes(tmp_path, folder)
+    older = folder.archive.state.copy()
+    one.create(BODY | {"policyId": "b", "name": "Other"}, author=ADMIN)
+    two.update("default", "a", {"name": "Lost"}, author=ADMIN)
+    folder.archive.state = older
+    one.update("default", "a", {"name": "Since"}, author=ADMIN)
+    if running:
+        level(two)
+    for _ in range(2):
+        two = other.open()
+        two.start()
+        level(two, one)
+        assert name(one) == name(two) == "Since" and TOLD + "version 2 " in messages(two)[0]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("running", [True, False])
+def test_what_a_file_said_before_counts_where_it_was_put_back_in_a_commit_that_is_lost(
+    running: bool, shared: bool, folder: Folder
+) -> None:
+    """As by `git revert`: who made a policy laxer, and took that back."""
+    folder.archive.state.shared = shared
+    folder.write("policies/a.yaml", document("a"))
+    one = folder.started()
+    folder.write("policies/a.yaml", document("a").replace("action: block", "action: warn"))
+    level(one)
+    older = folder.archive.state.copy()
+    folder.write("policies/a.yaml", document("a"))
+    level(one)
+    folder.archive.state = older
+    one = one if running else folder.started()
+    level(one)
+    assert one.problems == () and one.snapshot.of("default")["a"].policy.action == "block"
+
+
+def test_a_file_that_was_merely_old_then_is_no_such_one(folder: Folder, tmp_path: Path) -> None:
+    """It had not been brought up yet to what the archive still knows."""
+    _, one, two = nodes(tmp_path, folder)
+    one.update("default", "a", {"name": "Known"}, author=ADMIN)
+    older = folder.archive.state.copy()
+    one.create(BODY | {"policyId": "b"}, author=ADMIN)
+    two.follow()
+    folder.archive.state = older
+    level(two, one)
+    assert name(one) == name(two) == "Known"
