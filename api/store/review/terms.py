@@ -125,6 +125,13 @@ def why_not(
         return None
     if same_names(caller.user_id, caller.email) & call.asked_by:
         return "you asked for this call, by your API key or your token; somebody else must approve it"
-    if same_names(resolved_by) & call.asked_by:
+    if resolved_by and _names_of(row.organisation_id, resolved_by) & call.asked_by:
         return "`resolvedBy` names who asked for this call; somebody else must approve it"
     return None
+
+
+def _names_of(organisation_id: str, name: str) -> frozenset[str]:
+    """A name, and by which others the user has it: the id, or the e-mail."""
+    found = (User.user_id == name) | (User.email == same_email(name))
+    user = User.get_or_none(found & (User.organisation_id == organisation_id))
+    return same_names(name) if user is None else same_names(name, user.user_id, user.email)
