@@ -99,12 +99,12 @@ class Owner:
         return theirs == mine or (None if is_replaced else False)
 
     def has_to_ask(self, runs: set[str]) -> bool:
-        """Whether something of another key waits, of these runs, or while it is not known who this is.
-        INVARIANT: then nothing is decided, nor told of them, before the service has said so, as after a
-        rotation, or where a file is damaged."""
-        mine = self.tag, self.url
+        """Whether something of another key waits, of these runs, or while the service has not said yet who
+        this is: another one may have the same key. INVARIANT: then nothing is decided, nor told of them,
+        before it has, as after a rotation, or where a file is damaged."""
+        mine, is_known = (self.tag, self.url), self.url in self._noted(self.tag)
         left = (each for each in waiting(self.folder) if (each.get("key"), each.get("url")) != mine)
-        return any(not self.key_id or not runs.isdisjoint(whose(each)) for each in left)
+        return any(not is_known or not runs.isdisjoint(whose(each)) for each in left)
 
     def _known_as(self, tag: str, url: str) -> str:
         ids = self._noted(tag)
