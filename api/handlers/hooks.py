@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -21,7 +22,7 @@ from api.context import Context
 from api.handlers import approvals
 from api.handlers.hook_request import HookRequest, done
 from api.hosts import wording
-from api.hosts.report import CALL, OTHER, PROBE, PROMPT, Host, Report, Unreadable, plain, told_as_text
+from api.hosts.report import CALL, OTHER, PLAINER, PROBE, PROMPT, Host, Report, Unreadable, told_otherwise
 from api.hosts.table import NAMES, host
 from api.http import bodies
 from api.http.exchange import Reply, Values
@@ -104,9 +105,10 @@ def _read(host_name: str, raw: bytes) -> Report:
     try:
         return _read_as_sent(host_name, raw)
     except (ApiError, Unreadable):
-        if host_name not in NAMES or (told := told_as_text(host(host_name), raw)) is None:
-            raise
-        return _read_as_sent(host_name, told)
+        for told in told_otherwise(host(host_name), raw) if host_name in NAMES else ():
+            with suppress(ApiError, Unreadable):
+                return _read_as_sent(host_name, told)
+        raise
 
 
 def _read_as_sent(host_name: str, raw: bytes) -> Report:
@@ -156,15 +158,19 @@ async def _prompt(request: HookRequest) -> None:
 
 
 async def _outcome_of(request: HookRequest) -> None:
-    """What became of a call; what it gave as a text where that is not taken, as of a host that writes JSON in
-    a text."""
-    try:
-        await _result(request)
-    except ApiError as refused:
-        if refused.code not in ("invalid_json", "validation_failed"):
-            raise
-        output = await request.done(plain, request.report.output)
-        await _result(request._replace(report=request.report._replace(output=output)))
+    """What became of a call; what it gave plainer where that is not taken, as of a host that writes JSON in a
+    text."""
+    report = request.report
+    for change in PLAINER:
+        try:
+            await _result(request)
+            return
+        except ApiError as refused:
+            if refused.code not in ("invalid_json", "validation_failed"):
+                raise
+        output = await request.done(change, report.output)
+        request = request._replace(report=report._replace(output=output))
+    await _result(request)
 
 
 async def _result(request: HookRequest) -> None:

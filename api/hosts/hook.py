@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple
 from api.hosts import journal, wording
 from api.hosts.last_word import BLOCK, LastWord
 from api.hosts.link import Away, HookAnswer, HookRefused, Nonsense, ServiceFailing, post, sign_of_it
-from api.hosts.report import CALL, Report, Unreadable, decoded, plain, shallow, shortened, with_outputs
+from api.hosts.report import CALL, PLAINER, Report, Unreadable, decoded, shallow, with_outputs
 from api.hosts.setup import Setup, SetupError, setup, timeout_of
 from api.hosts.table import NAMES, host
 
@@ -281,19 +281,21 @@ def _told_of(name: str, raw: bytes) -> bytes:
 
 
 def told(name: str, raw: bytes, ask: Callable[[bytes], HookAnswer]) -> HookAnswer:
-    """The answer to an input. What became of a call is told shorter, then plainer, where the service does not
+    """The answer to an input. What became of a call is told plainer, then shorter, where the service does not
     take it as it is: nobody gets around a rule by an output that cannot be recorded."""
     try:
         return ask(raw)
     except HookRefused as refused:
-        said = decoded(raw)
+        said, last = decoded(raw), refused
         stays = refused.is_anothers or refused.code == "event_id_conflict"
         if refused.key or stays or host(name).read(said).kind == CALL:
             raise
-    try:
-        return ask(with_outputs(host(name), said, shortened))
-    except HookRefused:
-        return ask(with_outputs(host(name), said, plain))
+    for change in PLAINER[last.code == "payload_too_large" :]:
+        try:
+            return ask(with_outputs(host(name), said, change))
+        except HookRefused as refused:
+            last = refused
+    raise last
 
 
 def denied(name: str, raw: bytes, text: str) -> HookEnd:

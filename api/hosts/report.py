@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from itertools import accumulate, chain, count
 from pathlib import Path
@@ -216,16 +216,36 @@ def _is_absolute(name: str, value: Any) -> bool:
     )
 
 
-def shortened(value: Any, depth: int = 0) -> Any:
-    """A value with its long texts and lists cut, and what is nested deeply as a text."""
-    if isinstance(value, str) and len(value) > LONG_TEXT:
-        return f"{value[:LONG_TEXT]}... ({len(value)} characters)"
+def readable(value: Any, depth: int = 0) -> Any:
+    """A value as every service can read it, with all that it says: policies ask about its members."""
+    if isinstance(value, str):
+        return _whole(value)
+    if isinstance(value, float) and value - value != 0:
+        return str(value)  # no number, which JSON has no word for
     if not isinstance(value, dict | list):
         return value
     if depth > MOST_NESTED:
         return plain(value)
     if isinstance(value, dict):
-        return {name: shortened(item, depth + 1) for name, item in value.items()}
+        return {_whole(name): readable(item, depth + 1) for name, item in value.items()}
+    return [readable(item, depth + 1) for item in value]
+
+
+def _whole(text: str) -> str:
+    """A text without half characters and NUL."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
+
+
+def shortened(value: Any, depth: int = 0) -> Any:
+    """A value with its long texts and lists cut, and what is nested deeply as a text."""
+    if isinstance(value, str) and len(value) > LONG_TEXT:
+        return f"{_whole(value[:LONG_TEXT])}... ({len(value)} characters)"
+    if not isinstance(value, dict | list):
+        return readable(value)
+    if depth > MOST_NESTED:
+        return plain(value)
+    if isinstance(value, dict):
+        return {_whole(name): shortened(item, depth + 1) for name, item in value.items()}
     return [shortened(item, depth + 1) for item in value[:1_000]]
 
 
@@ -235,8 +255,12 @@ def plain(value: Any) -> str:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     except RecursionError:
         text = "nested too deeply"
-    text = text[:LONG_TEXT].encode("utf-8", "replace").decode().replace("\0", "\ufffd")
-    return f"{text} (told as text)"
+    return f"{_whole(text[:LONG_TEXT])} (told as text)"
+
+
+PLAINER: Final[tuple[Callable[[Any], Any], ...]] = (readable, shortened, plain)
+"""In which ways an output that is not taken as it is may be told, one after the other. INVARIANT: nobody gets
+around a rule by an output that cannot be read, so none leaves out more than it must."""
 
 
 def with_outputs(found: Host, said: Mapping[str, Any], change: Callable[[Any], Any]) -> bytes:
@@ -246,13 +270,15 @@ def with_outputs(found: Host, said: Mapping[str, Any], change: Callable[[Any], A
     ).encode()
 
 
-def told_as_text(found: Host, raw: bytes) -> bytes | None:
-    """An input with its outputs as texts; None: it is of a call, or cannot be read in that way either."""
+def told_otherwise(found: Host, raw: bytes) -> Iterator[bytes]:
+    """An input with its outputs in other ways; none where it is of a call, or cannot be read in that way
+    either."""
     try:
         said = decoded(shallow(raw))
-        return None if found.read(said).kind == CALL else with_outputs(found, said, plain)
+        if found.read(said).kind != CALL:
+            yield from (with_outputs(found, said, change) for change in PLAINER)
     except Unreadable:
-        return None
+        return
 
 
 def decoded(raw: bytes) -> dict[str, Any]:
