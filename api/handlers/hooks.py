@@ -22,7 +22,7 @@ from api.context import Context
 from api.handlers import approvals
 from api.handlers.hook_request import HookRequest, done
 from api.hosts import wording
-from api.hosts.report import CALL, OTHER, PLAINER, PROBE, PROMPT, Host, Report, Unreadable, told_otherwise
+from api.hosts.report import CALL, OTHER, PROBE, PROMPT, Host, Report, Unreadable, otherwise, told_otherwise
 from api.hosts.table import NAMES, host
 from api.http import bodies
 from api.http.exchange import Reply, Values
@@ -160,17 +160,24 @@ async def _prompt(request: HookRequest) -> None:
 async def _outcome_of(request: HookRequest) -> None:
     """What became of a call; what it gave plainer where that is not taken, as of a host that writes JSON in a
     text."""
+    if (refused := await _refusal(request)) is None:
+        return
     report = request.report
-    for change in PLAINER:
-        try:
-            await _result(request)
+    for output in await request.done(otherwise, report.output):
+        if (refused := await _refusal(request._replace(report=report._replace(output=output)))) is None:
             return
-        except ApiError as refused:
-            if refused.code not in ("invalid_json", "validation_failed"):
-                raise
-        output = await request.done(change, report.output)
-        request = request._replace(report=report._replace(output=output))
-    await _result(request)
+    raise refused
+
+
+async def _refusal(request: HookRequest) -> ApiError | None:
+    """Why what a call gave is not taken, or nothing once it is recorded."""
+    try:
+        await _result(request)
+    except ApiError as refused:
+        if refused.code not in ("invalid_json", "validation_failed"):
+            raise
+        return refused
+    return None
 
 
 async def _result(request: HookRequest) -> None:

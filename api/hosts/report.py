@@ -263,6 +263,11 @@ PLAINER: Final[tuple[Callable[[Any], Any], ...]] = (readable, shortened, plain)
 around a rule by an output that cannot be read, so none leaves out more than it must."""
 
 
+def otherwise(value: Any) -> list[Any]:
+    """An output in these ways, as far as they are others."""
+    return [made for change in PLAINER if (made := change(value)) != value]
+
+
 def with_outputs(found: Host, said: Mapping[str, Any], change: Callable[[Any], Any]) -> bytes:
     """The input of a host with what tools gave, and what was written to it, changed."""
     return json.dumps(
@@ -276,7 +281,9 @@ def told_otherwise(found: Host, raw: bytes) -> Iterator[bytes]:
     try:
         said = decoded(shallow(raw))
         if found.read(said).kind != CALL:
-            yield from (with_outputs(found, said, change) for change in PLAINER)
+            sent = with_outputs(found, said, lambda value: value)
+            told = (with_outputs(found, said, change) for change in PLAINER)
+            yield from (each for each in told if each != sent)
     except Unreadable:
         return
 
