@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple
 from api.hosts import journal, wording
 from api.hosts.last_word import BLOCK, LastWord
 from api.hosts.link import Away, HookAnswer, HookRefused, Nonsense, ServiceFailing, post, sign_of_it
-from api.hosts.report import CALL, PLAINER, Report, Unreadable, decoded, shallow, with_outputs
+from api.hosts.report import CALL, Report, Unreadable, decoded, shallow, told_otherwise
 from api.hosts.setup import Setup, SetupError, setup, timeout_of
 from api.hosts.table import NAMES, host
 
@@ -286,13 +286,12 @@ def told(name: str, raw: bytes, ask: Callable[[bytes], HookAnswer]) -> HookAnswe
     try:
         return ask(raw)
     except HookRefused as refused:
-        said, last = decoded(raw), refused
-        stays = refused.is_anothers or refused.code == "event_id_conflict"
-        if refused.key or stays or host(name).read(said).kind == CALL:
+        last = refused
+        if refused.key or refused.is_anothers or refused.code == "event_id_conflict":
             raise
-    for change in PLAINER[last.code == "payload_too_large" :]:
+    for otherwise in told_otherwise(host(name), raw):
         try:
-            return ask(with_outputs(host(name), said, change))
+            return ask(otherwise)
         except HookRefused as refused:
             last = refused
     raise last

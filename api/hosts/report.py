@@ -258,21 +258,14 @@ def plain(value: Any) -> str:
     return f"{_whole(text[:LONG_TEXT])} (told as text)"
 
 
-PLAINER: Final[tuple[Callable[[Any], Any], ...]] = (readable, shortened, plain)
+_PLAINER: Final[tuple[Callable[[Any], Any], ...]] = (readable, shortened, plain)
 """In which ways an output that is not taken as it is may be told, one after the other. INVARIANT: nobody gets
 around a rule by an output that cannot be read, so none leaves out more than it must."""
 
 
 def otherwise(value: Any) -> list[Any]:
     """An output in these ways, as far as they are others."""
-    return [made for change in PLAINER if (made := change(value)) != value]
-
-
-def with_outputs(found: Host, said: Mapping[str, Any], change: Callable[[Any], Any]) -> bytes:
-    """The input of a host with what tools gave, and what was written to it, changed."""
-    return json.dumps(
-        {key: change(each) if key in found.outputs else each for key, each in said.items()}
-    ).encode()
+    return [made for change in _PLAINER if (made := change(value)) != value]
 
 
 def told_otherwise(found: Host, raw: bytes) -> Iterator[bytes]:
@@ -281,9 +274,11 @@ def told_otherwise(found: Host, raw: bytes) -> Iterator[bytes]:
     try:
         said = decoded(shallow(raw))
         if found.read(said).kind != CALL:
-            sent = with_outputs(found, said, lambda value: value)
-            told = (with_outputs(found, said, change) for change in PLAINER)
-            yield from (each for each in told if each != sent)
+            outputs = {name: said[name] for name in found.outputs if name in said}
+            for change in _PLAINER:
+                made = {name: change(value) for name, value in outputs.items()}
+                if made != outputs:
+                    yield json.dumps({**said, **made}).encode()
     except Unreadable:
         return
 
