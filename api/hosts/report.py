@@ -24,7 +24,8 @@ LONG_TEXT: Final = 20_000
 MOST_NESTED: Final = 40
 MOST_LEVELS: Final = 300
 """Which JSON may have, so that whoever reads it comes to its end."""
-_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_STRING: Final = re.compile(rb'"[^"\\]*+(?>(?:\\.[^"\\]*+)*)"?', re.DOTALL)
+"""One without an end goes on to that of all: else each quote in it would be tried as the beginning of one."""
 _DEEP: Final = re.compile(rb"\x01+")
 _STEPS: Final = [(each in b"[{") - (each in b"]}") for each in range(256)]
 

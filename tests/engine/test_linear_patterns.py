@@ -71,11 +71,18 @@ def uses() -> dict[Use, str]:
 
 
 def _compiled(value: Any) -> Iterator[re.Pattern[str]]:
-    if isinstance(value, re.Pattern) and isinstance(value.pattern, str):
-        yield value
+    if isinstance(value, re.Pattern):
+        yield _of_text(value)
     elif isinstance(value, (tuple, list)):
         for each in value:
             yield from _compiled(each)
+
+
+def _of_text(pattern: re.Pattern[Any]) -> re.Pattern[str]:
+    """One of bytes as one of text, each byte being a character."""
+    if isinstance(pattern.pattern, str):
+        return pattern
+    return re.compile(pattern.pattern.decode("latin-1"), pattern.flags | re.ASCII)
 
 
 @cache
@@ -95,9 +102,9 @@ def _searches(path: Path, name: str) -> bool:
 # ---- texts that fit a pattern ---------------------------------------------------------------------------
 
 
-def fitting(tree: Any, depth: int = 0) -> str:
+def fitting(tree: Any, depth: int = 0, anything: str = "a") -> str:
     """A short text that the pattern takes, as far as it is easy to say."""
-    return "".join(_piece(kind, value, depth) for kind, value in tree)
+    return "".join(anything if kind is sre.ANY else _piece(kind, value, depth) for kind, value in tree)
 
 
 def _piece(kind: Any, value: Any, depth: int) -> str:
@@ -105,8 +112,6 @@ def _piece(kind: Any, value: Any, depth: int) -> str:
         return chr(value)
     if kind is sre.NOT_LITERAL:
         return "a" if value != ord("a") else "b"
-    if kind is sre.ANY:
-        return "a"
     if kind is sre.IN:
         return _member(value)
     if kind is sre.BRANCH:
@@ -184,6 +189,8 @@ def pumped(tree: Any, chars: str, before: str = "") -> Iterator[tuple[str, str]]
 def texts_of(tree: Any, chars: str) -> list[str]:
     """Some texts that one round of a repetition takes."""
     made = [fitting(tree)]
+    if any(kind is sre.ANY for kind, _ in tree):  # also where the pattern begins
+        made += [fitting(tree, anything=char) for char in chars]
     if len(tree) == 1 and tree[0][0] is sre.IN:
         negated = any(kind is sre.NEGATE for kind, _ in tree[0][1])
         fits = re.compile(_class_text(tree[0][1], negated)).fullmatch
@@ -241,6 +248,10 @@ def test_a_pattern_takes_time_in_the_length_of_its_text(use: Use) -> None:
 @pytest.mark.parametrize("pattern", [r"-\w*d\w*", r"!\s*\(?\s*x", r"[a.]+\.[a.]+!"])
 def test_a_pattern_that_is_slow_is_found(pattern: str) -> None:
     assert slow(Use(pattern, 0, False)) is not None
+
+
+def test_one_that_begins_anew_within_what_it_repeats_is_found() -> None:
+    assert slow(Use(r'"[^"\\]*+(?>(?:\\.[^"\\]*+)*)"', 0, True)) is not None
 
 
 def test_a_pattern_that_is_linear_is_not() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from api.hosts.table import NAMES
 from tests.api.hosts.conftest import REFUSED, Agent
 from tests.harness.agent_host import Consequence, Ended, consequence, told
+from tests.harness.effort import slowness
 from tests.harness.running_service import Served
 
 HOSTS = {"copilot": "toolArgs", "cursor": "tool_input", "gemini-cli": "tool_input"}
@@ -64,3 +66,15 @@ def test_what_else_stands_there_hides_no_command(agent: Callable[..., Agent], na
         found = asked(made, f', "more": {more}')
         assert not found.goes_ahead
         assert "is nested too deeply, or has a number that is too long" in found.text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_body_that_ends_within_a_text_keeps_nobody_waiting(service: Served, name: str) -> None:
+    """Whoever has a key sends one; nobody else is answered while a pattern goes through it."""
+    raw = b'{"a": "' + b'\\"' * 30_000
+    headers = {"Content-Type": "application/json", "X-API-Key": service.api_key}
+    begun = time.monotonic()
+    answer = service.http.post(f"/v1/hooks/{name}", content=raw, headers=headers)
+    assert answer.status_code == 200
+    assert not consequence(name, Ended(answer.text, 0)).goes_ahead
+    assert time.monotonic() - begun < 2 * slowness()
