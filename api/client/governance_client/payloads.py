@@ -23,7 +23,12 @@ from uuid import UUID
 MOST_OUTPUT: Final = 200_000
 """Characters of an output's JSON that are reported."""
 MOST_PLAIN: Final = 20_000
-"""The same of one that the service could not read."""
+"""The same of one that the service could not read, and of each text in it for what is nested deeply."""
+MOST_PARTS: Final = 45_000
+"""Commas and opening brackets in an output that is told with its members; the service takes 100,000 keys and
+values."""
+MOST_BITS: Final = 1_000
+"""Of a number that stays one."""
 MOST_NESTED: Final = 40
 _AS_TEXT: Final = (date, time, Decimal, UUID, PurePath)
 
@@ -43,21 +48,61 @@ def output_json(output: Any) -> str:
     """What is kept of an output; one that is too long is cut, and says so. Never raises."""
     try:
         text = _json(output).encode("utf-8", "replace").decode()
-    except Exception as error:  # an object's own methods may raise anything
-        return json.dumps({"unreadable": type(error).__name__})
-    if len(text) <= MOST_OUTPUT:
-        return text
-    return json.dumps({"cut": True, "characters": len(text), "text": text[:MOST_OUTPUT]}, ensure_ascii=False)
+    except Exception:  # an object's own methods may raise anything
+        text = _encode(readable(output))
+    return text if len(text) <= MOST_OUTPUT else _cut(text, MOST_OUTPUT)
+
+
+def _cut(text: str, most: int) -> str:
+    """The beginning of an output's JSON, as that of another one that says so."""
+    return _encode({"cut": True, "characters": len(text), "text": _whole(text[:most])})
 
 
 def plainer(text: str) -> str:
-    """The JSON of an output as one short text, which every service can read."""
-    return json.dumps(short(text), ensure_ascii=False)
+    """The JSON of an output as every service can read it: with its members, about which policies ask; of one
+    of very many values, or of very many levels, the beginning."""
+    try:
+        if sum(map(text.count, ",[{")) <= MOST_PARTS:
+            return _encode(readable(json.loads(text)))
+    except (ValueError, RecursionError):
+        pass
+    return _cut(text, MOST_PLAIN)
+
+
+def readable(value: Any, depth: int = 0) -> Any:
+    """A value in terms of JSON, as every service can read it: what cannot be told exactly is a text, and says
+    nothing of what stands beside it. Never raises."""
+    if isinstance(value, str):
+        return _whole(value)
+    try:
+        value = _opened(value)
+        if not isinstance(value, (Mapping, list, tuple)):
+            told = hex(value) if isinstance(value, int) and value.bit_length() > MOST_BITS else plain(value)
+            return readable(told, depth + 1) if isinstance(told, (str, dict, list)) else told
+        if depth > MOST_NESTED:
+            return short(_json(value))
+        if not isinstance(value, Mapping):
+            return [readable(each, depth + 1) for each in value]
+        found: dict[str, Any] = {}
+        for key, each in value.items():
+            name = _whole(key if isinstance(key, str) else output_json(key))
+            while name in found:
+                name += "\ufffd"
+            found[name] = readable(each, depth + 1)
+        return found
+    except Exception as error:  # an object's own methods may raise anything
+        return {"unreadable": type(error).__name__}
+
+
+def _whole(text: str) -> str:
+    """A text without half characters and NUL."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
 
 
 def short(text: str) -> str:
-    """A text as every service can read it."""
-    return text[:MOST_PLAIN].replace("\0", "\ufffd")
+    """A text as every service can read it, which says where it is cut."""
+    begins = _whole(text[:MOST_PLAIN])
+    return begins if len(text) <= MOST_PLAIN else f"{begins}... ({len(text)} characters)"
 
 
 def plainly(said: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,7 +112,7 @@ def plainly(said: Mapping[str, Any]) -> dict[str, Any]:
     if (context := said.get("agentContext")) is not None:
         found["agentContext"] = {"text": short(output_json(context))}
     if "outputPayload" in said:
-        found["outputPayload"] = short(output_json(said["outputPayload"]))
+        found["outputPayload"] = json.loads(plainer(output_json(said["outputPayload"])))
     return found
 
 
@@ -97,10 +142,7 @@ def plain(value: Any, depth: int = 0) -> Any:
         return _text_of(bytes(value))
     if isinstance(value, _AS_TEXT):
         return value.isoformat() if isinstance(value, (date, time)) else str(value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    elif callable(dump := getattr(type(value), "model_dump", None)):
-        value = dump(value)
+    value = _opened(value)
     if isinstance(value, Mapping):
         found = {_key(key): plain(each, depth + 1) for key, each in value.items()}
         if len(found) != len(value):
@@ -111,6 +153,14 @@ def plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, Collection):
         return [plain(each, depth + 1) for each in value]
     return f"<{type(value).__module__}.{type(value).__qualname__}>"
+
+
+def _opened(value: Any) -> Any:
+    """A dataclass or model by its fields."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    dump = getattr(type(value), "model_dump", None)
+    return dump(value) if callable(dump) else value
 
 
 def _key(key: Any) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -158,6 +159,46 @@ def test_no_output_gets_around_its_label(told: Told, service: Served, output: An
     call = run_of(service, run.run_id)["toolCalls"][0]
     assert call["completedAt"] is not None
     assert call["outputPayload"]
+
+
+@dataclass
+class Note:
+    """A part of an output that has members of its own."""
+
+    text: Any
+
+
+class Broken(dict[str, Any]):
+    def items(self) -> Any:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        pytest.param("a \0 b", id="a NUL"),
+        pytest.param("a \ud800 b", id="half a character"),
+        pytest.param({"a\0": 1, "a\ufffd": 2}, id="names alike"),
+        pytest.param(json.loads("[" * 80 + "]" * 80), id="deep"),
+        pytest.param(json.loads("[" * 300 + "]" * 300), id="deeper"),
+        pytest.param([["\0"]] * 10_000, id="many values"),
+        pytest.param(10**400, id="a number beyond a double"),
+        pytest.param(10**5_000, id="a long number"),
+        pytest.param({1: "a", "1": "b"}, id="a key twice"),
+        pytest.param({1, "b"}, id="a mixed set"),
+        pytest.param({("a", 1): "\0"}, id="a key that is none"),
+        pytest.param(Note(json.loads("[" * 80 + "]" * 80)), id="deep within a dataclass"),
+        pytest.param(Broken(), id="no value"),
+    ],
+)
+def test_what_else_an_output_says_is_told_where_a_part_cannot_be_read(
+    told: Told, service: Served, note: Any
+) -> None:
+    """Policies ask about its members, and anybody may have written one of them."""
+    with Governance(told()) as governance, governance.run("a task") as run:
+        run.completed(run.check("fetch", {}), {"note": note, "classification": "secret"})
+        assert run.check("send", {}).status == "blocked"
+    assert run_of(service, run.run_id)["toolCalls"][0]["outputPayload"]["classification"] == "secret"
 
 
 def test_many_reports_go_in_order(told: Told, service: Served) -> None:
