@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-_COMMENTS = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', re.S)
+_COMMENTS = re.compile(r'"(?>(?:[^"\\\n]|\\.)*)"?|//[^\n]*|/\*.*?\*/', re.S)
 _SCALAR = re.compile(r"-?[0-9][0-9.eE+-]*|true|false|null")
 _DECODER = json.JSONDecoder()
 _BLANKS = " \t\r\n"

@@ -39,9 +39,10 @@ _QUOTED_COMMAND: Final = re.compile(r"`(?=([^`]{1,4000})`)|%x[{(\[|]([^})\]|]{1,
 
 
 _AWK_PIPE: Final = re.compile(
-    r"\|&?\s*+\"((?:[^\"\\]|\\.){0,4000})\"|\"((?:[^\"\\]|\\.){0,4000})\"(?=\s*+\|)"
+    r'\\"|\|&?\s*+"((?>(?:[^"\\]|\\.){0,4000}))"|"((?>(?:[^"\\]|\\.){0,4000}))"(?=\s*+\|)'
 )
-"""What awk gives its output to; and what it reads the output of, or gives away, maybe to a shell."""
+"""What awk gives its output to; and what it reads the output of, or gives away, maybe to a shell. A quote
+behind a backslash begins nothing: of a text without an end, each would be tried."""
 
 
 def quoted_commands(name: str, code: str) -> Iterator[str]:
@@ -52,7 +53,8 @@ def quoted_commands(name: str, code: str) -> Iterator[str]:
         pattern = _AWK_PIPE
     else:
         return
-    for count, found in enumerate(pattern.finditer(code)):
+    told = (found for found in pattern.finditer(code) if found[0] != '\\"')
+    for count, found in enumerate(told):
         if count == MOST_CALLS:
             raise TooMuch
         text = found[1] or found[2] or ""

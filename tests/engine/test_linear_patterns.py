@@ -188,9 +188,7 @@ def pumped(tree: Any, chars: str, before: str = "") -> Iterator[tuple[str, str]]
 
 def texts_of(tree: Any, chars: str) -> list[str]:
     """Some texts that one round of a repetition takes."""
-    made = [fitting(tree)]
-    if any(kind is sre.ANY for kind, _ in tree):  # also where the pattern begins
-        made += [fitting(tree, anything=char) for char in chars]
+    made = _filled(tree, chars)
     if len(tree) == 1 and tree[0][0] is sre.IN:
         negated = any(kind is sre.NEGATE for kind, _ in tree[0][1])
         fits = re.compile(_class_text(tree[0][1], negated)).fullmatch
@@ -198,10 +196,16 @@ def texts_of(tree: Any, chars: str) -> list[str]:
     if len(tree) == 1 and tree[0][0] is sre.NOT_LITERAL:
         made += [char for char in chars if ord(char) != tree[0][1]]
     if len(tree) == 1 and tree[0][0] is sre.BRANCH:
-        made += [fitting(branch) for branch in tree[0][1][1]]
+        made += [text for branch in tree[0][1][1] for text in _filled(branch, chars)]
     if len(tree) == 1 and tree[0][0] is sre.SUBPATTERN:
         made += texts_of(tree[0][1][3], chars)
     return [text for text in dict.fromkeys(made) if text]
+
+
+def _filled(tree: Any, chars: str) -> list[str]:
+    """Some texts that a part of a pattern takes, what may be anything also being where the pattern begins."""
+    fillings = chars if any(kind is sre.ANY for kind, _ in tree) else ""
+    return [fitting(tree), *(fitting(tree, anything=char) for char in fillings)]
 
 
 FAILS = ("\x01", "", "!", "a", '"')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from engine.shell.expansion import unescape
@@ -54,17 +55,28 @@ def paths_in_sed(script: str) -> Uses:
         yield "writes", ANY
 
 
-_TOKEN: Final = re.compile(
-    r'"((?>(?:[^"\\\n]|\\.)*))"|(\bprintf?\b|\bgetline\b)|(>>?|<)|([();}\n])|[A-Za-z_]\w*+|[^\sA-Za-z_]'
-)
+_WORDS: Final = r"(\bprintf?\b|\bgetline\b)|(>>?|<)|([();}\n])|[A-Za-z_]\w*+|[^\sA-Za-z_]"
+_TOKEN: Final = re.compile(rf'"((?>(?:[^"\\\n]|\\.)*))"?|{_WORDS}')
+_NO_TEXT: Final = re.compile(rf"((?!))|{_WORDS}")
+"""The same where no text begins."""
 _ENDING: Final = frozenset([";", "}", "\n"])
 _ANY_PATH: Final = re.compile(r"(?:~|\.{1,2})?/\S+")
+
+
+def _tokens(program: str) -> Iterator[re.Match[str]]:
+    """INVARIANT: a text without an end is none, nor is one that would begin within it: none is looked for
+    there, as that would take the square of its length."""
+    for found in _TOKEN.finditer(program, 0, _LONGEST):
+        if found[1] is not None and found.end() == found.end(1):
+            yield from _NO_TEXT.finditer(program, *found.span())
+        else:
+            yield found
 
 
 def paths_in_awk(program: str) -> Uses:
     """What a program of awk reads and writes besides its input; its other constants may be names of files,
     which are written where it writes what it does not spell out."""
-    tokens = list(_TOKEN.finditer(program, 0, _LONGEST))
+    tokens = list(_tokens(program))
     named: set[int] = set()
     writes_any = len(program) > _LONGEST
     doing, depth = "", 0
