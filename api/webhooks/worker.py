@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -73,7 +74,7 @@ class _State:
     quick: set[str] = field(default_factory=set)
     running: Counter[str] = field(default_factory=Counter)
     failed: dict[str, tuple[int, float]] = field(default_factory=dict)
-    """How often the newest attempts failed, one after the other, and until when the webhook rests."""
+    """How often the newest attempts failed, one after the other, and until when it rests (monotonic)."""
 
 
 async def _no_channels(items: Sequence[Claimed]) -> PostResult:
@@ -258,8 +259,8 @@ class DeliveryWorker:
 
     def _starts(self, webhook_id: str, due: float, now: float) -> float:
         """When the next attempt may start: what fails rests, so that many take nothing from others."""
-        _, rests = self._state.failed.get(webhook_id, (0, 0.0))
-        return max(due, rests) if rests - now <= self._limits.longest_rest else due
+        _, until = self._state.failed.get(webhook_id, (0, 0.0))
+        return max(due, now + until - time.monotonic()) if until else due
 
     def _claim_limits(self, now: float) -> dict[str, int]:
         """Webhook to how many deliveries to claim: those with the fewest attempts under way come first."""
@@ -310,7 +311,7 @@ class DeliveryWorker:
         else:
             times = self._state.failed.get(webhook_id, (0, 0.0))[0] + 1
             rest = min(FIRST_REST * 2 ** min(times - 1, 10), self._limits.longest_rest)
-            self._state.failed[webhook_id] = times, ended + rest
+            self._state.failed[webhook_id] = times, time.monotonic() + rest
         self._outcomes += [self._outcome(claimed, answer, now, ended, chance) for claimed in items]
 
     async def _post(self, claimed: Claimed, now: float) -> PostResult:
