@@ -256,7 +256,8 @@ def plain(value: Any) -> str:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     except RecursionError:
         text = "nested too deeply"
-    return f"{_whole(text[:LONG_TEXT])} (told as text)"
+    cut = f"... ({len(text)} characters)" if len(text) > LONG_TEXT else ""
+    return f"{_whole(text[:LONG_TEXT])}{cut} (told as text)"
 
 
 _PLAINER: Final[tuple[Callable[[Any], Any], ...]] = (readable, shortened, plain)
