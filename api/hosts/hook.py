@@ -179,17 +179,20 @@ class Hook:
         patient = self.clock() + min(PATIENCE, self.time * REPLAY_SHARE / 2)
         why: Away = ServiceFailing(f"what became of earlier calls waits in {folder} to be told")
         untaken: dict[str, Away] = {}
+        postponed = is_patient = False
         report = self._report(raw)
         runs = {journal.run_name(report.run_id), journal.run_name(report.parent)} - {""}
 
         def tell(entry: dict[str, Any]) -> str | None:
+            nonlocal postponed
             whose = journal.whose(entry)
             is_other = len(untaken) > MOST_UNTAKEN and runs.isdisjoint(whose)
             if entry["host"] not in NAMES or is_other or not untaken.keys().isdisjoint(whose):
                 return None
             seconds = max(1.0, until - self.clock())
             is_own = self.owner.has(entry)
-            if not is_own and (is_own is False or runs.isdisjoint(whose) or self.clock() < patient):
+            if not is_own and (is_own is False or is_patient or runs.isdisjoint(whose)):
+                postponed |= is_own is None and not runs.isdisjoint(whose)
                 return None
             try:
                 return self._told(entry, seconds)
@@ -203,12 +206,12 @@ class Hook:
         try:
             if self.owner.has_to_ask(runs):
                 self._ask_who(max(1.0, until - self.clock()))
-            tag = self.owner.tag
-            while (
-                (not journal.replay(folder, tell, goes_on, tag) or self.clock() < patient)
-                and goes_on()
-                and self._left(runs)
-            ):
+            while goes_on():
+                postponed, is_patient = False, self.clock() < patient
+                self.owner.look_again()
+                done = journal.replay(folder, tell, goes_on, self.owner.tag) and not postponed
+                if done or self._left(runs) is None:
+                    break
                 self.sleep(BREATH)
         except Away as away:
             why = away

@@ -78,11 +78,15 @@ class Owner:
         self.key_id = self._known_as(self.tag, url)
 
     def keep(self, key_id: str) -> None:
-        """As what the service knows the key, also after a rotation; empty: it does not say."""
+        """As what the service knows the key, also after a rotation; empty: it does not say, as an older one,
+        and what it has said before stands."""
+        if not key_id:
+            return
         self.key_id = key_id
         if self._noted(self.tag).get(self.url) != key_id:
-            self._noted(self.tag)[self.url] = key_id
             with contextlib.suppress(OSError), _locked(self.folder, _WRITING):  # it says so again
+                self._ids.pop(self.tag)  # a hook of another service may have noted more
+                self._noted(self.tag)[self.url] = key_id
                 _replace(self._note(self.tag), [self._noted(self.tag)])
 
     def has(self, entry: Mapping[str, Any]) -> bool | None:
@@ -105,6 +109,10 @@ class Owner:
         mine, is_known = (self.tag, self.url), self.url in self._noted(self.tag)
         left = (each for each in waiting(self.folder) if (each.get("key"), each.get("url")) != mine)
         return any(not is_known or not runs.isdisjoint(whose(each)) for each in left)
+
+    def look_again(self) -> None:
+        """At the notes of those of which nothing was known: their hooks may have been told meanwhile."""
+        self._ids = {tag: ids for tag, ids in self._ids.items() if ids}
 
     def _known_as(self, tag: str, url: str) -> str:
         ids = self._noted(tag)

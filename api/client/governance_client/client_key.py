@@ -42,8 +42,11 @@ class ClientKey:
             with contextlib.suppress(OSError):  # the next process is told the same
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 written = self._folder / f"{new_id()}.new"
-                written.write_text(json.dumps({_NOTE: key_id}), encoding="utf-8")
-                written.replace(self._note(self.tag))
+                try:
+                    written.write_text(json.dumps({_NOTE: key_id}), encoding="utf-8")
+                    written.replace(self._note(self.tag))
+                finally:
+                    written.unlink(missing_ok=True)
 
     def has(self, tag: str) -> bool | None:
         """Whether a secret is one of this key, such as one from before a rotation; None: nobody can tell."""
@@ -51,6 +54,12 @@ class ClientKey:
             return True
         mine, theirs = self._id_of(self.tag), self._id_of(tag)
         return mine == theirs if mine and theirs else None
+
+    def is_replaced(self, tag: str) -> bool:
+        """Whether a secret is one of another key of the same organisation. There only one key has a run, so
+        where this one goes on with a run of that key, it has taken its place."""
+        mine, theirs = self._id_of(self.tag), self._id_of(tag)
+        return bool(theirs) and mine != theirs and mine.partition("/")[0] == theirs.partition("/")[0]
 
     def _id_of(self, tag: str) -> str:
         """Empty where it is not known, or its note is damaged."""

@@ -59,10 +59,6 @@ OPEN_SECONDS: Final = 3.0
 OPEN_TRIES: Final = 3
 AWAY_SECONDS: Final = 0.5
 """In which one that was away must be reached again; its answer may take longer."""
-_UNCLEAR: Final = (
-    "what a program has left of this run, or of one that it goes on from, waits in %s, and nobody can tell "
-    "whether it had this key: start one with the key that it had once more, or take its file away"
-)
 WELL_SECONDS: Final = 1.0
 """In which a service that has not answered a question says that it is there all the same."""
 
@@ -81,8 +77,8 @@ class Deciding:
         self.is_away = False
         """Whether nobody answered the last time that somebody was asked."""
         self._adopting = threading.RLock()
-        self._unclear: dict[str, tuple[OfflineJournal, Collection[str]]] = {}
-        """By run that is held back, what it goes on with."""
+        self._unclear: dict[str, tuple[OfflineJournal, Collection[str], str]] = {}
+        """By run that is held back, what it goes on with, and why it is."""
 
     # A call ---------------------------------------------------------------------------------------
 
@@ -156,7 +152,7 @@ class Deciding:
 
     def flush(self, line: Sequence[str] | None, deadline: float) -> Flow[None]:
         """Send what is queued by now, for these runs or for all, until it has arrived. Raises NoAnswer."""
-        if self._is_held(line):
+        if self._held(line):
             yield from self._clear(deadline)
         until = self._queue.newest
         while True:
@@ -164,8 +160,8 @@ class Deciding:
             if isinstance(taken, Future):
                 yield from self._joined(taken, deadline)
             elif not taken.reports:
-                if self._is_held(line):
-                    raise NoAnswer(_UNCLEAR % self._settings.journal, away=False)
+                if why := self._held(line):
+                    raise NoAnswer(why, away=False)
                 return
             elif not (yield from self._sent(taken, deadline)):
                 if time.monotonic() >= deadline:
@@ -200,50 +196,54 @@ class Deciding:
 
     # Journals -------------------------------------------------------------------------------------
 
-    def adopt(self, journal: OfflineJournal, runs: Collection[str] = ()) -> None:
-        """Queue what others have left, and what they hold of these runs. Whoever comes meanwhile goes on when
-        all of it is queued."""
+    def adopt(self, journal: OfflineJournal, runs: Collection[str] = (), own: str = "") -> None:
+        """Queue what others have left, and what they hold of these runs, or a key that was replaced of the
+        `own` one. Whoever comes meanwhile goes on when all of it is queued."""
         with self._adopting:
             try:
-                self._queue.add_first(journal.adopt(runs))
+                self._queue.add_first(journal.adopt(runs, own))
             except OSError as error:
                 log.error("the journal cannot be read: %s", error)
 
     def go_on(self, run_id: str, journal: OfflineJournal, runs: Collection[str]) -> None:
         """A run begins that goes on with these, or is one of them. INVARIANT: nothing of it is told, nor
         asked, before what is left of them, as it has read what they have, unless that is of another key."""
-        self.adopt(journal, runs)
-        if self._is_unclear(journal, runs):
-            self._unclear[run_id] = journal, runs
+        self.adopt(journal, runs, run_id)
+        if why := self._why_unclear(journal, runs):
+            self._unclear[run_id] = journal, runs, why
             self._queue.hold_back(run_id)
 
     def inherit(self, other: Deciding) -> None:
         """Have what another process tells told by this one as well, should it have to be known."""
         self._queue.inherit(other._queue)
-        for run_id, (journal, runs) in other._unclear.items():
+        for run_id, (journal, runs, _) in other._unclear.items():
             self.go_on(run_id, journal, runs)
 
-    def _is_held(self, line: Sequence[str] | None) -> bool:
-        """Whether one of these runs, or of all, is held back."""
-        return bool(self._unclear) and (line is None or not self._unclear.keys().isdisjoint(line))
+    def _held(self, line: Sequence[str] | None) -> str:
+        """Why one of these runs, or of all, is held back; empty: none is."""
+        held = self._unclear.copy().items()
+        return next((why for run_id, (_, _, why) in held if line is None or run_id in line), "")
 
     def _clear(self, deadline: float) -> Flow[None]:
         """Let go on what nobody could tell before whether it may. Raises NoAnswer."""
         if not self._key.is_known:
             yield from self._ask(ClientRequest("GET", f"/v1/runs/{new_id()}"), deadline)
-        for run_id, (journal, runs) in self._unclear.copy().items():
-            self.adopt(journal, runs)
-            if not self._is_unclear(journal, runs):
+        for run_id, (journal, runs, _) in self._unclear.copy().items():
+            self.adopt(journal, runs, run_id)
+            if why := self._why_unclear(journal, runs):
+                self._unclear[run_id] = journal, runs, why
+            else:
                 self._queue.release(run_id)
                 self._unclear.pop(run_id, None)
 
-    def _is_unclear(self, journal: OfflineJournal, runs: Collection[str]) -> bool:
+    def _why_unclear(self, journal: OfflineJournal, runs: Collection[str]) -> str:
         with self._adopting:
             try:
-                return journal.is_unclear(runs)
+                return journal.unclear(runs)
+            except PermissionError:
+                return ""  # what is in the folder of another user is of no run of this one
             except OSError as error:
-                log.error("the journal cannot be read: %s", error)
-                return False
+                return f"the journal cannot be read: {error}"
 
     # People ---------------------------------------------------------------------------------------
 

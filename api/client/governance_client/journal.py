@@ -36,6 +36,10 @@ from governance_client.settings import ClientSettings
 log = logging.getLogger("governance_client")
 
 REFUSED: Final = "refused.jsonl"
+_UNCLEAR: Final = (
+    "what a program has left of this run, or of one that it goes on from, waits in %s, and nobody can tell "
+    "whether it had this key: start one with the key that it had once more, or take that file away"
+)
 _CONFLICT: Final = 409
 _PLAIN: Final = ("run.started", "tool.completed", "tool.failed")
 """What is told plainly where the service cannot read it; a call is not, as that would be another one."""
@@ -92,20 +96,24 @@ class _JournalFile:
 
 @dataclass(slots=True, eq=False)
 class _OthersFile:
-    """One that a process holds which still runs, or of which nobody can tell whose it is. It is only read."""
+    """One that a process holds which still runs, that a key has left which was replaced, or of which nobody
+    can tell whose it is. It is only read."""
 
     path: Path
-    _size: int = -1
+    _read: tuple[int, int] = (-1, -1)
+    """Its size and its time, as whoever holds it empties it and begins anew."""
     _runs: set[str] = field(default_factory=set)
     _told: set[str] = field(default_factory=set)
     """Ids of events."""
 
     def has_any(self, runs: Collection[str]) -> bool:
-        """Whether it tells of any of these runs; it is read again where it has grown. Raises OSError."""
-        if not self.path.exists():
+        """Whether it tells of any of these runs; it is read again where it has changed. Raises OSError."""
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
             return False  # all of it was recorded meanwhile
-        if self._size != (size := self.path.stat().st_size):
-            self._size, self._runs = size, {event.run_id for event in self._events()}
+        if self._read != (now := (found.st_size, found.st_mtime_ns)):
+            self._read, self._runs = now, {event.run_id for event in self._events()}
         return not self._runs.isdisjoint(runs)
 
     def fresh(self, runs: Collection[str]) -> list[ClientEvent]:
@@ -132,6 +140,8 @@ class OfflineJournal:
         self._mine: set[Path] = set()
         """What this process has written or adopted."""
         self._others: dict[Path, _OthersFile] = {}
+        self._unread: dict[Path, str] = {}
+        """Why some could not be read."""
         self._closed = False
         self._lock = threading.Lock()
         self._writing: _JournalFile | None = None
@@ -155,46 +165,63 @@ class OfflineJournal:
             file.waiting += len(events)
         return [partial(file.settled, event) for event in events]
 
-    def adopt(self, runs: Collection[str] = ()) -> list[tuple[ClientEvent, Settled]]:
-        """The events that processes which are gone have left behind, and of those that still run what they
-        hold of these runs, as these go on here: each file's in its order, and by their times. Raises OSError.
-        """
+    def adopt(self, runs: Collection[str] = (), own: str = "") -> list[tuple[ClientEvent, Settled]]:
+        """The events that processes which are gone have left behind, of those that still run what they hold
+        of these runs, as these go on here, and of a key that was replaced what it has left of the run that
+        goes on by its `own` name: each file's in its order, and by their times. Raises OSError."""
         found = []
-        for path in self._files():
+        for path, is_mine in self._files().items():
             try:
-                found.append(self._found(path, runs))
+                found.append(self._found(path, is_mine, runs, own))
+                self._unread.pop(path, None)
             except OSError as error:
-                log.error("the journal %s cannot be read: %s", path, error)
+                self._is_unread(path, error)
         return list(heapq.merge(*found, key=lambda kept: kept[0].at))
 
-    def is_unclear(self, runs: Collection[str]) -> bool:
-        """Whether anything is left of these runs, and nobody can tell yet whose it is. Raises OSError."""
+    def unclear(self, runs: Collection[str]) -> str:
+        """Why nothing can be decided of these runs yet, if something may be left of them that cannot be told:
+        nobody knows whose it is, or it cannot be read. Raises OSError."""
         files = self._files()
-        for path in set(self._others.copy()).difference(files):
+        for path in {*self._others, *self._unread}.difference(files):
             self._others.pop(path, None)
-        return any(self._whose(each) is None and self._tells(each, runs) for each in files)
+            self._unread.pop(path, None)
+        nobodys = [each for each, is_mine in files.items() if is_mine is None and self._tells(each, runs)]
+        return next(iter(self._unread.values()), _UNCLEAR % nobodys[0] if nobodys else "")
 
-    def _found(self, path: Path, runs: Collection[str]) -> list[tuple[ClientEvent, Settled]]:
-        if path in self._mine or not self._whose(path):
+    def _found(
+        self, path: Path, is_mine: bool | None, runs: Collection[str], own: str
+    ) -> list[tuple[ClientEvent, Settled]]:
+        if path in self._mine or is_mine is None:
             return []
-        if (file := _locked(path, _READ)) is None:
-            return [(event, kept_there) for event in self._other(path).fresh(runs)] if runs else []
-        return _left(file) if self._has(file) else []
+        if is_mine:
+            try:
+                if (file := _locked(path, _READ)) is not None:
+                    return self._adopted(file)
+            except OSError:
+                if not runs:
+                    raise  # else it can perhaps be read, though not be written
+        else:
+            runs = [own] if own and self._key.is_replaced(self._tag(path)) else []
+        return [(event, kept_there) for event in self._other(path).fresh(runs)] if runs else []
 
     def _tells(self, path: Path, runs: Collection[str]) -> bool:
         try:
             return self._other(path).has_any(runs)
         except OSError as error:
-            log.error("the journal %s cannot be read: %s", path, error)
+            self._is_unread(path, error)
             return False
 
-    def _files(self) -> list[Path]:
-        return sorted(self._folder.glob(f"{self._prefix}*.jsonl")) if self._folder.is_dir() else []
+    def _is_unread(self, path: Path, error: OSError) -> None:
+        """What another user of the system has left there is of no run of this one."""
+        log.error("the journal %s cannot be read: %s", path, error)
+        if not isinstance(error, PermissionError):
+            self._unread[path] = f"what a program has left of its runs cannot be read: {error}"
 
-    def _whose(self, path: Path) -> bool | None:
-        """Whether it was written with this key; names of before do not say so."""
-        tag = self._tag(path)
-        return self._key.has(tag) if tag else True
+    def _files(self) -> dict[Path, bool | None]:
+        """Whether each was written with this key; names of before do not say so. Raises OSError."""
+        paths = sorted(self._folder.glob(f"{self._prefix}*.jsonl")) if self._folder.is_dir() else []
+        known = {tag: self._key.has(tag) for tag in set(map(self._tag, paths)) if tag}
+        return {path: known.get(self._tag(path), True) for path in paths}
 
     def _tag(self, path: Path) -> str:
         first = path.name.removeprefix(self._prefix).partition("-")[0]
@@ -203,15 +230,20 @@ class OfflineJournal:
     def _other(self, path: Path) -> _OthersFile:
         return self._others.setdefault(path, _OthersFile(path))
 
-    def _has(self, file: _JournalFile) -> bool:
-        """Whether an adopted file is this one's to tell of, unless it was closed meanwhile."""
+    def _adopted(self, file: _JournalFile) -> list[tuple[ClientEvent, Settled]]:
+        """What it tells, for this one to tell, unless this one was closed meanwhile. Raises OSError."""
         with self._lock:
             if self._closed:
                 file.close()
-                return False
+                return []
             file.is_own = bool(self._tag(file.path))
             self._remember(file)
-            return True
+        try:
+            return _left(file)
+        except OSError:
+            self._mine.discard(file.path)
+            file.close()
+            raise
 
     def close(self) -> None:
         """Leave what is not recorded to the next process."""
@@ -227,7 +259,7 @@ class OfflineJournal:
     def after_fork(self) -> None:
         """In the child: the files are the parent's, which must not stay locked when that one dies."""
         self._lock, self._writing = threading.Lock(), None
-        self._mine, self._others = set(), {}
+        self._mine, self._others, self._unread = set(), {}, {}
         for file in self._open:
             file.lock = threading.Lock()
             file.close()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from governance_client import Governance, journal
 from governance_client.events import event
 
 from tests.api.client.conftest import Told, journal_of
+from tests.api.client.test_other_keys import has_read, leave, sends
 from tests.harness.running_service import Served
 
 
@@ -74,3 +77,57 @@ def test_files_are_told_by_the_times_of_what_they_hold(told: Told, monkeypatch: 
         made.append([event(name, line, "payer", {"toolCallId": "c"})])
         made.close()
     assert [found.run_id for found, _ in journal_of(told()).adopt()] == ["above", "below"]
+
+
+def test_what_a_process_holds_is_read_again_where_it_is_as_long_as_before(
+    told: Told, service: Served
+) -> None:
+    """Whoever holds a file empties it when all of it is recorded."""
+    settings, runs = told(), [service.ids("run"), service.ids("run")]
+    for run_id in runs:
+        with Governance(settings) as governance, governance.run("a task", run_id=run_id) as run:
+            run.pause()
+            run.check("fetch", {}, tool_call_id="c")
+    kept = journal_of(settings)
+    with Governance(settings) as governance:
+        for run_id in runs:
+            about = {"toolCallId": "c", "outputPayload": "a page"}
+            (settled,) = kept.append([event("tool.completed", (run_id,), "payer", about)])
+            assert governance.run("a task", run_id=run_id).check("send", {}).status == "blocked"
+            settled(200, "")
+    kept.close()
+
+
+def test_what_cannot_be_written_is_read(told: Told, service: Served) -> None:
+    """As on a file system that was mounted again to be read only."""
+    settings = told()
+    run_id = has_read(settings)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(journal, "_locked", failing(OSError(30, "Read-only file system")))
+        assert sends(settings, run_id) == "blocked"
+
+
+@pytest.mark.parametrize("api_key", [None, "agk_of_nobody"])
+def test_nothing_is_decided_where_what_is_left_cannot_be_read(
+    told: Told, service: Served, api_key: str | None
+) -> None:
+    """As in a process that has too many files open."""
+    settings, run_id = told(), service.ids("run")
+    leave(told(api_key=api_key or settings.api_key), run_id, {"toolCallId": "c", "outputPayload": "a page"})
+    fails = failing(OSError(24, "Too many open files"))
+    for where, name in (journal, "_locked"), (journal, "_left"), (Path, "is_dir"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(where, name, fails)
+            patch.setattr(Path, "read_bytes", fails)
+            with Governance(settings) as governance, governance.run("a task", run_id=run_id) as run:
+                run.pause()
+                for _ in range(2):
+                    asked = run.check("send", {})
+                    assert asked.status == "unavailable" and "Too many open files" in asked.reason
+
+
+def failing(error: OSError) -> Callable[..., Any]:
+    def fails(*_: object, **__: object) -> Any:
+        raise error
+
+    return fails

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from api.hosts import journal
+from api.hosts import hook, journal
 from tests.api.hosts.conftest import Agent
 from tests.api.hosts.test_untold import AWAY, READ, SEND, passed_on, telling
 from tests.harness.receiver import Answer, Received, Receiver
@@ -326,3 +326,76 @@ def test_what_was_left_is_told_where_the_service_has_moved(service: Served, read
         reading.url = f"http://{proxy.place}"
         assert "No sending" in reading.call(SEND).text
     assert waiting(reading) == []
+
+
+def test_hooks_of_two_services_with_one_key_each_note_theirs(tmp_path: Path) -> None:
+    """As where a host starts both at once."""
+    ours, theirs = (journal.Owner(tmp_path, f"http://{name}", "agk_1") for name in ("ours", "theirs"))
+    ours.keep("default/key_1")
+    theirs.keep("default/key_2")
+    later = journal.Owner(tmp_path, "http://theirs", "agk_1")
+    assert later.has({"key": later.tag, "url": "http://ours"}) is False
+
+
+def test_what_was_noted_stands_where_a_service_says_nothing(tmp_path: Path) -> None:
+    """As an older one behind the same address, while nodes are upgraded one after another."""
+    owner = journal.Owner(tmp_path, "http://ours", "agk_1")
+    owner.keep("default/key_1")
+    owner.keep("")
+    assert owner.key_id == journal.Owner(tmp_path, "http://ours", "agk_1").key_id == "default/key_1"
+
+
+def has_read_unknown(made: Agent) -> Agent:
+    """What nobody can tell whose it is waits to be told of its session."""
+    url, made.url = made.url, AWAY
+    assert made.call(READ).goes_ahead and made.tell("result", READ).code == 0
+    made.url = url
+    return made
+
+
+def test_whose_it_is_may_be_noted_while_a_hook_waits(service: Served, agent: Make) -> None:
+    service.organisation(customer := service.ids("customer"))
+    key = service.key()
+    mine = has_read_unknown(agent("claude-code", key=key["key"], fail_mode="open"))
+    theirs = Agent(
+        service, "claude-code", mine.folder, key=service.key(customer)["key"], session=mine.session
+    )
+
+    def slept(seconds: float) -> None:
+        journal.Owner(mine.folder / "journal" / "hooks", AWAY, mine.key).keep(f"default/{key['keyId']}")
+
+    assert theirs.call(SEND, sleep=slept).goes_ahead
+    assert len(waiting(mine)) == 2
+    assert "No sending" in mine.call(SEND).text
+
+
+def test_it_is_told_however_long_a_look_takes(
+    service: Served, agent: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where much of others waits there, or the service is slow to take what comes before it."""
+    made = has_read_unknown(agent("claude-code", key="agk_gone", fail_mode="open"))
+    made.key = service.key()["key"]
+    replay = journal.replay
+
+    def slow(*how: Any) -> bool:
+        done = replay(*how)
+        time.sleep(hook.PATIENCE)
+        return done
+
+    monkeypatch.setattr(hook, "PATIENCE", 0.2)
+    monkeypatch.setattr(journal, "replay", slow)
+    assert "No sending" in made.call(SEND).text
+
+
+def test_a_hook_is_patient_for_nothing_of_its_own(service: Served, agent: Make) -> None:
+    """Which is not taken, and so would wait for ever."""
+
+    def slept(seconds: float) -> None:
+        raise AssertionError(f"it waits for {seconds} s")
+
+    with at_times(service) as (url, away):
+        made = agent("claude-code", key=service.key(agent_id="another")["key"], url=url, fail_mode="open")
+        away.set()
+        assert made.call().goes_ahead
+        away.clear()
+        assert "bound to the agent" in made.call(sleep=slept).text
