@@ -189,13 +189,12 @@ class Hook:
             is_other = len(untaken) > MOST_UNTAKEN and runs.isdisjoint(whose)
             if entry["host"] not in NAMES or is_other or not untaken.keys().isdisjoint(whose):
                 return None
-            seconds = max(1.0, until - self.clock())
             is_own = self.owner.has(entry)
             if not is_own and (is_own is False or is_patient or runs.isdisjoint(whose)):
                 postponed |= is_own is None and not runs.isdisjoint(whose)
                 return None
             try:
-                return self._told(entry, seconds)
+                return self._told(entry, max(1.0, until - self.clock()))
             except journal.Untaken as error:
                 untaken[error.whose] = ServiceFailing(str(error))
                 return None

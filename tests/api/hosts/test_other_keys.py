@@ -146,9 +146,8 @@ def test_what_an_older_hook_has_left_stays_where_the_run_is_of_another_key(
 def test_after_a_rotation_the_new_key_tells_it(service: Served, agent: Make, same_run: bool) -> None:
     key = service.key()
     made = has_read(agent("claude-code", key=key["key"]))
-    rotated = service.rotated(key)
-    made.key = rotated
-    other = made if same_run else Agent(service, "claude-code", made.folder, key=rotated)
+    made.key = service.rotated(key)
+    other = made if same_run else Agent(service, "claude-code", made.folder, key=made.key)
     assert other.call().goes_ahead
     assert waiting(other) == []
     assert "No sending" in made.call(SEND).text
