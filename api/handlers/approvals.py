@@ -70,6 +70,7 @@ async def get_approval(caller: Caller, values: Values, context: Context) -> Repl
                 )
             await context.credentials.recheck(caller)
     if caller.kind == "key" and approval["status"] != "pending":
+        await context.credentials.recheck(caller)  # which may have ended before somebody said yes
         why = await read(caller, stored_decision.doubt_of, caller.organisation_id, approval_id)
         if why is not None:
             raise ApiError("conflict", f"{why}; do not act on it")

@@ -2,7 +2,8 @@
 
 Reports go behind decisions: a daemon thread sends them a moment later, many at once, unless the next question
 of their run takes them along before. A report that is lost with its process is not a call let through; what
-the service has not taken of outputs when a process ends stands in the journal, for the next one of its agent.
+the service has not taken of outputs when a process ends, or of which others a run goes on from, stands in the
+journal, for the next one of its agent.
 """
 
 from __future__ import annotations

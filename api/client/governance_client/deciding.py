@@ -15,7 +15,7 @@ import math
 import random
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, Final
@@ -59,6 +59,7 @@ OPEN_SECONDS: Final = 3.0
 OPEN_TRIES: Final = 3
 AWAY_SECONDS: Final = 0.5
 """In which one that was away must be reached again; its answer may take longer."""
+_NOTHING: Final[Mapping[str, Collection[str]]] = {}
 WELL_SECONDS: Final = 1.0
 """In which a service that has not answered a question says that it is there all the same."""
 
@@ -77,8 +78,10 @@ class Deciding:
         self.is_away = False
         """Whether nobody answered the last time that somebody was asked."""
         self._adopting = threading.RLock()
-        self._unclear: dict[str, tuple[OfflineJournal, Collection[str], str]] = {}
-        """By run that is held back, what it goes on with, and why it is."""
+        self._unclear: dict[OfflineJournal, dict[str, set[str]]] = {}
+        """Of each journal: by run that is held back, what it goes on with."""
+        self._why: dict[str, str] = {}
+        """By run, why it is held back."""
 
     # A call ---------------------------------------------------------------------------------------
 
@@ -152,7 +155,7 @@ class Deciding:
 
     def flush(self, line: Sequence[str] | None, deadline: float) -> Flow[None]:
         """Send what is queued by now, for these runs or for all, until it has arrived. Raises NoAnswer."""
-        if self._held(line):
+        if self._queue.held(line) is not None:
             yield from self._clear(deadline)
         until = self._queue.newest
         while True:
@@ -160,8 +163,8 @@ class Deciding:
             if isinstance(taken, Future):
                 yield from self._joined(taken, deadline)
             elif not taken.reports:
-                if why := self._held(line):
-                    raise NoAnswer(why, away=False)
+                if (held := self._queue.held(line)) is not None:
+                    raise NoAnswer(self._why.get(held, "a run waits for what it has read"), away=False)
                 return
             elif not (yield from self._sent(taken, deadline)):
                 if time.monotonic() >= deadline:
@@ -196,54 +199,58 @@ class Deciding:
 
     # Journals -------------------------------------------------------------------------------------
 
-    def adopt(self, journal: OfflineJournal, runs: Collection[str] = (), own: str = "") -> None:
-        """Queue what others have left, and what they hold of these runs, or a key that was replaced of the
-        `own` one. Whoever comes meanwhile goes on when all of it is queued."""
+    def adopt(self, journal: OfflineJournal, going: Mapping[str, Collection[str]] = _NOTHING) -> set[str]:
+        """Queue what others have left, and what they hold of these: by run, what it goes on with. Whoever
+        comes meanwhile goes on when all of it is queued. Returns who is held back. INVARIANT: nothing of a
+        run is told, nor asked, before what is left of those that it goes on with, unless that is of another
+        key; a run of which something is found goes on with those that this names."""
+        kept, lines = [], {run_id: set(runs) for run_id, runs in going.items()}
+        wanted = set[str]().union(*lines.values())
+        before = self._unclear.get(journal, {})
         with self._adopting:
+            unclear = {run_id: self._why[each] for each, runs in before.items() for run_id in runs}
             try:
-                self._queue.add_first(journal.adopt(runs, own))
-            except OSError as error:
+                while True:
+                    unclear = journal.unclear(wanted)  # before, as it may be said meanwhile
+                    kept.append(found := journal.adopt(wanted, going.keys()))
+                    for event, _ in found:
+                        lines.setdefault(event.run_id, set()).update(event.line)
+                    if wanted.issuperset(named := set().union(*lines.values())):
+                        break
+                    wanted |= named
+                for why in journal.unread.copy().values():
+                    unclear = dict.fromkeys(wanted, why) | unclear
+            except PermissionError as error:  # another user's folder, of no run of this one
                 log.error("the journal cannot be read: %s", error)
-
-    def go_on(self, run_id: str, journal: OfflineJournal, runs: Collection[str]) -> None:
-        """A run begins that goes on with these, or is one of them. INVARIANT: nothing of it is told, nor
-        asked, before what is left of them, as it has read what they have, unless that is of another key."""
-        self.adopt(journal, runs, run_id)
-        if why := self._why_unclear(journal, runs):
-            self._unclear[run_id] = journal, runs, why
-            self._queue.hold_back(run_id)
+            except OSError as error:
+                unclear = dict.fromkeys(wanted, f"the journal cannot be read: {error}")
+            held = {run_id: why for run_id, runs in lines.items() if (why := _first(unclear, runs))}
+            for run_id, why in held.items():
+                self._unclear.setdefault(journal, {}).setdefault(run_id, set()).update(lines[run_id])
+                self._why[run_id] = why
+                self._queue.hold_back(run_id)
+            self._queue.add_first(*kept)
+        return set(held)
 
     def inherit(self, other: Deciding) -> None:
         """Have what another process tells told by this one as well, should it have to be known."""
         self._queue.inherit(other._queue)
-        for run_id, (journal, runs, _) in other._unclear.items():
-            self.go_on(run_id, journal, runs)
-
-    def _held(self, line: Sequence[str] | None) -> str:
-        """Why one of these runs, or of all, is held back; empty: none is."""
-        held = self._unclear.copy().items()
-        return next((why for run_id, (_, _, why) in held if line is None or run_id in line), "")
+        for journal, held in other._unclear.items():
+            self.adopt(journal, held)
 
     def _clear(self, deadline: float) -> Flow[None]:
         """Let go on what nobody could tell before whether it may. Raises NoAnswer."""
         if not self._key.is_known:
             yield from self._ask(ClientRequest("GET", f"/v1/runs/{new_id()}"), deadline)
-        for run_id, (journal, runs, _) in self._unclear.copy().items():
-            self.adopt(journal, runs, run_id)
-            if why := self._why_unclear(journal, runs):
-                self._unclear[run_id] = journal, runs, why
-            else:
-                self._queue.release(run_id)
-                self._unclear.pop(run_id, None)
-
-    def _why_unclear(self, journal: OfflineJournal, runs: Collection[str]) -> str:
         with self._adopting:
-            try:
-                return journal.unclear(runs)
-            except PermissionError:
-                return ""  # what is in the folder of another user is of no run of this one
-            except OSError as error:
-                return f"the journal cannot be read: {error}"
+            for journal, held in self._unclear.items():
+                if journal.is_closed:
+                    continue  # nothing can be adopted any more
+                for run_id in held.keys() - self.adopt(journal, held):
+                    if not any(run_id in each for each in self._unclear.values() if each is not held):
+                        self._queue.release(run_id)
+                        self._why.pop(run_id, None)
+                    del held[run_id]
 
     # People ---------------------------------------------------------------------------------------
 
@@ -292,6 +299,10 @@ class Deciding:
             return question.without_answer("unavailable", why)
         log.warning("a call of `%s` is let through: %s", question.tool, reason)
         return question.offline(f"allowed without a decision, since {reason}")
+
+
+def _first(unclear: Mapping[str, str], runs: Collection[str]) -> str:
+    return next((unclear[each] for each in runs if each in unclear), "")
 
 
 def _decision(call: AskedCall, response: ClientResponse) -> ToolDecision:

@@ -41,6 +41,7 @@ _UNCLEAR: Final = (
     "whether it had this key: start one with the key that it had once more, or take that file away"
 )
 _CONFLICT: Final = 409
+_Kept = tuple[ClientEvent, Settled]
 _PLAIN: Final = ("run.started", "tool.completed", "tool.failed")
 """What is told plainly where the service cannot read it; a call is not, as that would be another one."""
 _NO_EVENT: Final = (ValueError, RecursionError)
@@ -96,8 +97,7 @@ class _JournalFile:
 
 @dataclass(slots=True, eq=False)
 class _OthersFile:
-    """One that a process holds which still runs, that a key has left which was replaced, or of which nobody
-    can tell whose it is. It is only read."""
+    """One that is only read: of a process that still runs, of a key that was replaced, or nobody knows whose."""
 
     path: Path
     _read: tuple[int, int] = (-1, -1)
@@ -106,19 +106,19 @@ class _OthersFile:
     _told: set[str] = field(default_factory=set)
     """Ids of events."""
 
-    def has_any(self, runs: Collection[str]) -> bool:
-        """Whether it tells of any of these runs; it is read again where it has changed. Raises OSError."""
+    def runs(self) -> set[str]:
+        """Those that it tells of; it is read again where it has changed. Raises OSError."""
         try:
             found = self.path.stat()
         except FileNotFoundError:
-            return False  # all of it was recorded meanwhile
+            return set()  # all of it was recorded meanwhile
         if self._read != (now := (found.st_size, found.st_mtime_ns)):
             self._read, self._runs = now, {event.run_id for event in self._events()}
-        return not self._runs.isdisjoint(runs)
+        return self._runs
 
     def fresh(self, runs: Collection[str]) -> list[ClientEvent]:
         """What it tells of these runs, unless it was told before. Raises OSError."""
-        events = self._events() if self.has_any(runs) else []
+        events = self._events() if not self.runs().isdisjoint(runs) else []
         found = [each for each in events if each.run_id in runs and each.event_id not in self._told]
         self._told.update(each.event_id for each in found)
         return found
@@ -140,9 +140,9 @@ class OfflineJournal:
         self._mine: set[Path] = set()
         """What this process has written or adopted."""
         self._others: dict[Path, _OthersFile] = {}
-        self._unread: dict[Path, str] = {}
-        """Why some could not be read."""
-        self._closed = False
+        self.unread: dict[Path, str] = {}
+        """Why some could not be read, which may be of any run."""
+        self.is_closed = False
         self._lock = threading.Lock()
         self._writing: _JournalFile | None = None
         self._open: list[_JournalFile] = []
@@ -165,32 +165,33 @@ class OfflineJournal:
             file.waiting += len(events)
         return [partial(file.settled, event) for event in events]
 
-    def adopt(self, runs: Collection[str] = (), own: str = "") -> list[tuple[ClientEvent, Settled]]:
-        """The events that processes which are gone have left behind, of those that still run what they hold
-        of these runs, as these go on here, and of a key that was replaced what it has left of the run that
-        goes on by its `own` name: each file's in its order, and by their times. Raises OSError."""
+    def adopt(self, runs: Collection[str] = (), own: Collection[str] = ()) -> list[_Kept]:
+        """What processes that are gone have left behind, what those that still run hold of these runs, which
+        go on here, and what a replaced key has left of those that do by their `own` names: each file's in its
+        order, and by their times. Raises OSError."""
         found = []
         for path, is_mine in self._files().items():
             try:
                 found.append(self._found(path, is_mine, runs, own))
-                self._unread.pop(path, None)
+                if is_mine is not None:
+                    self.unread.pop(path, None)
             except OSError as error:
                 self._is_unread(path, error)
         return list(heapq.merge(*found, key=lambda kept: kept[0].at))
 
-    def unclear(self, runs: Collection[str]) -> str:
-        """Why nothing can be decided of these runs yet, if something may be left of them that cannot be told:
-        nobody knows whose it is, or it cannot be read. Raises OSError."""
+    def unclear(self, runs: Collection[str]) -> dict[str, str]:
+        """Those of them of which anything is left of which nobody can tell yet whose it is, and why nothing
+        can be decided of each. Raises OSError."""
         files = self._files()
-        for path in {*self._others, *self._unread}.difference(files):
+        for path in {*self._others, *self.unread}.difference(files):
             self._others.pop(path, None)
-            self._unread.pop(path, None)
-        nobodys = [each for each, is_mine in files.items() if is_mine is None and self._tells(each, runs)]
-        return next(iter(self._unread.values()), _UNCLEAR % nobodys[0] if nobodys else "")
+            self.unread.pop(path, None)
+        nobodys = [path for path, is_mine in files.items() if is_mine is None] if runs else []
+        return {run_id: _UNCLEAR % path for path in nobodys for run_id in self._told(path).intersection(runs)}
 
     def _found(
-        self, path: Path, is_mine: bool | None, runs: Collection[str], own: str
-    ) -> list[tuple[ClientEvent, Settled]]:
+        self, path: Path, is_mine: bool | None, runs: Collection[str], own: Collection[str]
+    ) -> list[_Kept]:
         if path in self._mine or is_mine is None:
             return []
         if is_mine:
@@ -201,21 +202,21 @@ class OfflineJournal:
                 if not runs:
                     raise  # else it can perhaps be read, though not be written
         else:
-            runs = [own] if own and self._key.is_replaced(self._tag(path)) else []
+            runs = own if self._key.is_replaced(self._tag(path)) else ()
         return [(event, kept_there) for event in self._other(path).fresh(runs)] if runs else []
 
-    def _tells(self, path: Path, runs: Collection[str]) -> bool:
+    def _told(self, path: Path) -> set[str]:
         try:
-            return self._other(path).has_any(runs)
+            return self._other(path).runs()
         except OSError as error:
             self._is_unread(path, error)
-            return False
+            return set()
 
     def _is_unread(self, path: Path, error: OSError) -> None:
         """What another user of the system has left there is of no run of this one."""
         log.error("the journal %s cannot be read: %s", path, error)
         if not isinstance(error, PermissionError):
-            self._unread[path] = f"what a program has left of its runs cannot be read: {error}"
+            self.unread[path] = f"what a program has left of its runs cannot be read: {error}"
 
     def _files(self) -> dict[Path, bool | None]:
         """Whether each was written with this key; names of before do not say so. Raises OSError."""
@@ -230,10 +231,10 @@ class OfflineJournal:
     def _other(self, path: Path) -> _OthersFile:
         return self._others.setdefault(path, _OthersFile(path))
 
-    def _adopted(self, file: _JournalFile) -> list[tuple[ClientEvent, Settled]]:
+    def _adopted(self, file: _JournalFile) -> list[_Kept]:
         """What it tells, for this one to tell, unless this one was closed meanwhile. Raises OSError."""
         with self._lock:
-            if self._closed:
+            if self.is_closed:
                 file.close()
                 return []
             file.is_own = bool(self._tag(file.path))
@@ -248,7 +249,7 @@ class OfflineJournal:
     def close(self) -> None:
         """Leave what is not recorded to the next process."""
         with self._lock:
-            self._writing, self._closed = None, True
+            self._writing, self.is_closed = None, True
         for file in self._open:
             with file.lock:
                 file.sealed = True
@@ -259,7 +260,7 @@ class OfflineJournal:
     def after_fork(self) -> None:
         """In the child: the files are the parent's, which must not stay locked when that one dies."""
         self._lock, self._writing = threading.Lock(), None
-        self._mine, self._others, self._unread = set(), {}, {}
+        self._mine, self._others, self.unread = set(), {}, {}
         for file in self._open:
             file.lock = threading.Lock()
             file.close()
@@ -288,7 +289,7 @@ class OfflineJournal:
         return file
 
 
-def _left(file: _JournalFile) -> list[tuple[ClientEvent, Settled]]:
+def _left(file: _JournalFile) -> list[_Kept]:
     with os.fdopen(os.dup(file.descriptor), "rb") as reader:
         lines = reader.read().split(b"\n")
     half = lines.pop()

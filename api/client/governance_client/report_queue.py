@@ -8,6 +8,7 @@ that started it, or that it goes on from.
 
 from __future__ import annotations
 
+import heapq
 import logging
 import threading
 from collections import deque
@@ -26,7 +27,7 @@ MOST_EVENTS: Final = 200
 """Of a flight."""
 MOST_BYTES: Final = 400_000
 MOST_KEPT: Final = 10_000
-"""Reports in memory while the service is away; beyond that the oldest outputs go."""
+"""Outputs in memory while the service is away, where no journal has them; beyond that the oldest go."""
 
 UNREADABLE: Final = (400, 413, 422)
 """Refusals of what an event says; its output is then told as a short text, since nobody may get around a rule
@@ -90,7 +91,7 @@ class ReportQueue:
         self._added = threading.Condition(self._lock)
         self._pending: dict[str, deque[QueuedReport]] = {}
         self._flying: dict[str, Flight] = {}
-        self._number = self._earliest = 0
+        self._number = 0
         self._held: set[str] = set()
         self._kept = 0
         self._most = MOST_EVENTS
@@ -100,17 +101,22 @@ class ReportQueue:
             self._append(event, settled)
         self._on_added()
 
-    def add_first(self, kept: Sequence[tuple[ClientEvent, Settled]]) -> None:
-        """Queue what was kept elsewhere, in order, before all that is queued: it happened before that."""
+    def add_first(self, *kept: Sequence[tuple[ClientEvent, Settled]]) -> None:
+        """Queue what was kept elsewhere before all that is queued here: it happened before that. Each in its
+        order, and by their times, as is what came so before and still waits."""
+        if not any(kept):
+            return
         with self._lock:
-            for event, settled in reversed(kept):
-                self._earliest -= 1
-                report = QueuedReport(event, self._earliest, settled)
-                self._pending.setdefault(event.run_id, deque()).appendleft(report)
-            self._kept += len(kept)
+            known = [report for report in self._all() if report.number < 0]
+            fresh = [[QueuedReport(event, -1, settled) for event, settled in each] for each in kept]
+            first = list(heapq.merge(known, *fresh, key=lambda report: report.event.at))
+            for number, report in enumerate(first, -len(first)):
+                report.number = number
+            added = [report for each in fresh for report in each]
+            self._put(added)
+            self._kept += len(added)
             self._added.notify_all()
-        if kept:
-            self._on_added()
+        self._on_added()
 
     def hold_back(self, run_id: str) -> None:
         """Nothing of a run is taken, nor of those that come behind it, until it is released."""
@@ -120,6 +126,14 @@ class ReportQueue:
     def release(self, run_id: str) -> None:
         with self._lock:
             self._held.discard(run_id)
+
+    def held(self, line: Collection[str] | None) -> str | None:
+        """A run that is held back, of these with all that they come behind, or of all; None: none is."""
+        with self._lock:
+            if not self._held:
+                return None
+            runs = self._held if line is None else self._with_those_before(line, self._number)
+            return next((run_id for run_id in runs if run_id in self._held), None)
 
     def inherit(self, other: ReportQueue) -> None:
         """Have what another process tells told by this one as well, should it have to be known. It is that
@@ -225,11 +239,12 @@ class ReportQueue:
         self._on_added()
 
     def keep_rest(self, keep: Keep) -> None:
-        """Have what is queued or being sent, and not kept yet, kept, where it says what became of a call: on
-        nothing else depends what a run is answered later. Raises what `keep` raises."""
+        """Have what is queued or being sent, and not kept yet, kept, where it says what became of a call, or
+        what a run goes on with: on nothing else depends what a run is answered later. Raises what `keep`
+        raises."""
         with self._lock:
             fresh = [report for report in self._all() if report.settled is None]
-            if any(map(_is_outcome, fresh)):
+            if any(_is_outcome(report) or _goes_on(report) for report in fresh):
                 told = keep([report.event for report in fresh])
                 for report, settled in zip(fresh, told, strict=True):
                     report.settled = settled
@@ -261,9 +276,18 @@ class ReportQueue:
         report = QueuedReport(event, self._number, settled)
         self._pending.setdefault(event.run_id, deque()).append(report)
         self._kept += 1
-        if self._kept > MOST_KEPT:
+        if self._kept > MOST_KEPT and settled is None and _is_outcome(report):
             self._forget_one()
         self._added.notify_all()
+
+    def _put(self, reports: Sequence[QueuedReport]) -> None:
+        """Have them wait. INVARIANT: what waits of a run is in the order of its numbers."""
+        of_runs: dict[str, list[QueuedReport]] = {}
+        for report in reports:
+            of_runs.setdefault(report.event.run_id, []).append(report)
+        for run_id, those in of_runs.items():
+            those += self._pending.get(run_id, ())
+            self._pending[run_id] = deque(sorted(those, key=lambda report: report.number))
 
     def _take(self, waiting: list[QueuedReport]) -> Flight:
         waiting.sort(key=lambda report: report.number)
@@ -290,27 +314,32 @@ class ReportQueue:
         with self._lock:
             for run_id in flight.runs:
                 self._flying.pop(run_id, None)
-            for report in reversed(kept):
-                self._pending.setdefault(report.event.run_id, deque()).appendleft(report)
+            self._put(kept)
             self._kept -= len(flight.reports) - len(kept)
             self._added.notify_all()
         flight.done.set_result(None)
 
     def _forget_one(self) -> None:
-        for run_id, reports in self._pending.items():
-            for report in reports:
-                if report.settled is None and _is_outcome(report):
-                    reports.remove(report)
-                    if not reports:
-                        del self._pending[run_id]
-                    self._kept -= 1
-                    log.error("too many reports wait for the service; the oldest output is dropped")
-                    return
+        """INVARIANT: only what can be forgotten counts, so that no output goes for what waits beside it."""
+        waiting = (report for reports in self._pending.values() for report in reports)
+        outputs = [report for report in waiting if report.settled is None and _is_outcome(report)]
+        if len(outputs) > MOST_KEPT:
+            run_id = outputs[0].event.run_id
+            self._pending[run_id].remove(outputs[0])
+            if not self._pending[run_id]:
+                del self._pending[run_id]
+            self._kept -= 1
+            log.error("too many reports wait for the service; the oldest output is dropped")
 
 
 def _is_outcome(report: QueuedReport) -> bool:
     """Whether it says what became of a call."""
     return report.event.event_type.startswith("tool.")
+
+
+def _goes_on(report: QueuedReport) -> bool:
+    """Whether it says with which others a run goes on."""
+    return report.event.event_type == "run.started" and len(report.event.line) > 1
 
 
 def kept_there(status: int, why: str) -> None:

@@ -85,7 +85,7 @@ class RunCore:
         goes_on = (*named, *((run_id,) if run_id else ()))
         journal = core.journal(agent)
         if goes_on:
-            core.deciding.go_on(line[-1], journal, goes_on)
+            core.deciding.adopt(journal, {line[-1]: goes_on})
         self.memory = ClientRunMemory(line, agent, journal, above, named)
         self._metadata = {
             "task": task,

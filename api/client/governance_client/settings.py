@@ -62,7 +62,8 @@ def _is_address(text: str) -> bool:
 class ClientSettings:
     """See the module. `fail_mode` is what becomes of a call while the service is away: `closed` refuses it;
     `open` lets it through once it stands in the `journal`, a folder that several processes may share, and
-    where both leave outputs that the service does not take before a process ends.
+    where both leave outputs that the service does not take before a process ends, and which others a run goes
+    on from.
     `decide_seconds` bounds how long a decision is asked for, not how long a person is waited for."""
 
     api_key: str = field(repr=False)

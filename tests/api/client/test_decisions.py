@@ -328,3 +328,26 @@ def test_half_a_character_in_a_name_is_refused_and_raises_nothing(
 ) -> None:
     """A model writes names and ids as it likes, and JSON lets it."""
     assert ask(told(), tool, {}, tool_call_id=tool_call_id).status == "invalid"
+
+
+def test_a_yes_that_is_given_after_a_key_has_ended_is_none_for_who_asked_before(
+    told: Told, service: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request was let in a moment before, and looks a moment after."""
+    key, run_id = service.key(), service.ids("run")
+    with Governance(told(api_key=key["key"])) as governance, governance.run("a task", run_id=run_id) as run:
+        asked = run.check("pay", {}, wait=False)
+        path, read = f"/v1/approvals/{asked.approval_id}", service.context.reads.read
+
+        def end() -> None:
+            service.answered("admin", "DELETE", f"/v1/api-keys/{key['keyId']}", status=204)
+            service.answered("reviewer", "POST", f"{path}/approve", {})
+
+        async def late(*looked: Any, **how: Any) -> Any:
+            if service.context.reads.read is late:
+                monkeypatch.undo()
+                await asyncio.to_thread(end)
+            return await read(*looked, **how)
+
+        monkeypatch.setattr(service.context.reads, "read", late)
+        assert run.wait(asked, 5).status == "unauthorized"

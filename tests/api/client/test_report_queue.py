@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 
 import pytest
 from governance_client import report_queue
-from governance_client.events import event
-from governance_client.report_queue import BatchResult, Flight, ReportQueue
+from governance_client.events import ClientEvent, event
+from governance_client.report_queue import BatchResult, Flight, ReportQueue, Settled
 
 
 def queue_of(*reports: tuple[str, tuple[str, ...]]) -> ReportQueue:
@@ -109,7 +110,7 @@ def test_a_refusal_that_cannot_be_kept_holds_up_no_other_run_and_is_sent_again()
 
 
 def test_nothing_is_left_of_a_run_whose_only_output_was_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report_queue, "MOST_KEPT", 1)
+    monkeypatch.setattr(report_queue, "MOST_KEPT", 0)
     queue = queue_of(("tool.completed", ("run",)), ("custom.other", ("other",)))
     assert take(queue.take_any(), queue) == ["custom.other"]
     assert queue.is_empty and not queue.wait(0)
@@ -128,3 +129,42 @@ def test_what_was_kept_comes_first_and_a_run_waits_with_those_behind_it() -> Non
     first = [take(queue.take(["child"], queue.newest), queue) for _ in range(3)]
     assert first == [["custom.1", "custom.2"], ["run.started"], ["run.started"]]
     assert settled == [200, 200] and queue.is_empty
+
+
+def told_to(settled: list[str], kind: str, line: tuple[str, ...], at: str) -> tuple[ClientEvent, Settled]:
+    made = replace(event(kind, line, "payer", {}), at=at)
+    return made, lambda status, why: settled.append(kind)
+
+
+def test_what_comes_back_stands_behind_what_was_kept_meanwhile() -> None:
+    queue, settled = queue_of(("custom.own", ("run",))), list[str]()
+    flight = queue.take_any()
+    assert isinstance(flight, Flight)
+    queue.add_first([told_to(settled, f"custom.{at}", ("run",), at) for at in "12"])
+    queue.put_back(flight, smaller=True)
+    assert [take(queue.take_any(), queue) for _ in range(2)] == [["custom.1"], ["custom.2", "custom.own"]]
+    assert settled == ["custom.1", "custom.2"] and queue.is_empty
+
+
+def test_what_was_kept_is_told_by_its_time_whenever_it_is_found() -> None:
+    queue, settled = queue_of(), list[str]()
+    queue.add_first([told_to(settled, "run.started", ("above", "run"), "2")])
+    queue.add_first([told_to(settled, "custom.later", ("run",), "3")])
+    queue.add_first([told_to(settled, "custom.above", ("above",), "1")])
+    flight = queue.take_any()
+    queue.add_first([told_to(settled, "run.started", ("above", "other"), "4")])
+    assert not isinstance(queue.take(["other"], queue.newest), Flight), "what is being sent was before it"
+    assert take(flight, queue) == ["custom.above"]
+    assert take(queue.take_any(), queue) == ["run.started", "custom.later", "run.started"]
+
+
+def test_what_is_kept_elsewhere_makes_no_output_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report_queue, "MOST_KEPT", 2)
+    queue, settled = queue_of(), list[str]()
+    queue.add_first([told_to(settled, "tool.called", (f"run-{at}",), at) for at in "123"])
+    for number in range(3):
+        queue.add(event("tool.completed", (f"own-{number}",), "payer", {}))
+    flight = queue.take_any()
+    assert isinstance(flight, Flight)
+    told = [report.event.run_id for report in flight.reports]
+    assert told == ["run-1", "run-2", "run-3", "own-1", "own-2"]
