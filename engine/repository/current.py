@@ -97,16 +97,22 @@ class Current:
         number of the one that was removed."""
         return self._marked > 0 and markers.is_missing(self._disk)
 
-    def at_head(self, records: Records, documents: DocumentLoader) -> Snapshot:
+    def at_head(self, records: Records, documents: DocumentLoader, transaction: bool = False) -> Snapshot:
         """What the archive's head says. Where it does not know what is in force here, this folder may hold
-        what it lost, so that its files are read as at a start, and none is taken for an old one. Raises
-        StorageError where it is the archive of another installation."""
+        what it lost, so that its files are read as at a start, and none is taken for an old one; also where
+        it does not know what another process has brought the folder up to, as only a `transaction` tells,
+        which shows each commit that a marker names. Raises StorageError where it is the archive of another
+        installation."""
         mine = self.snapshot
         if self._began is None:
             self._began = records.recorded_at(1)
         head = documents.at_head(records, mine)
         self.look_at_folder(records, head)
         if head is mine or knows(records, mine):
+            marker = markers.read_marker(self._disk) if transaction and self._baseline.known else None
+            if marker is not None and not knows(records, marker.last):
+                self.pending |= {*head.files, *mine.files}
+                self._baseline.restore(marker, records, head.files)
             return head
         if self._began != records.recorded_at(1):
             raise StorageError(
@@ -132,12 +138,12 @@ class Current:
             for undo in plan.undo:
                 self._journal.close(undo)
             self.on_written(plan.changes)
-            markers.forget_intents(self._disk, plan.level)
             self.pending = (self.pending | plan.differing | outdated) - plan.level.keys()
             if plan.observed is not None:
                 self.problems = tuple(plan.problems)
             self._note_replaced(plan)
             self._mark(plan)
+            markers.forget_intents(self._disk, plan.level)  # by which a write that died before that is known
         accepted.tell(plan.changes, plan.head.revision)
         accepted.tell_overwritten(plan.overwritten, plan.head.revision)
 
@@ -160,7 +166,7 @@ class Current:
 
     def _advance(self, head: Snapshot) -> None:
         mine = self.snapshot
-        if head.revision > mine.revision or head.recorded_at != mine.recorded_at:
+        if head.revision > mine.revision or self._lost is mine:
             # What began before may publish the lost one once more, which is found out anew then.
             self.snapshot, self._lost = head, None
 

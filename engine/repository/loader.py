@@ -21,6 +21,7 @@ from engine.repository.archive import FileRecord, Records
 from engine.repository.cache import DocumentCache
 from engine.repository.snapshot import Document, Snapshot, ordered
 from engine.worktree.disk import EVERY, shown
+from engine.worktree.markers import Marker
 from engine.worktree.observer import FileState, Progress
 from engine.worktree.paths import Kind, Place, place_of
 
@@ -82,8 +83,8 @@ def load(path: str, content: bytes) -> Loaded:
     return Loaded(place, document.policy, document.declared_version)
 
 
-def knows(records: Records, mine: Snapshot) -> bool:
-    """Whether a snapshot is of this archive's past; not that of a commit that it lost."""
+def knows(records: Records, mine: Snapshot | Marker) -> bool:
+    """Whether that is of this archive's past; not that of a commit that it lost."""
     return records.recorded_at(mine.revision) == mine.recorded_at
 
 

@@ -362,7 +362,7 @@ class Sync:
             with self.current.lock:
                 # An archive may run the work again when a transaction that others shared failed.
                 self._undo(undo)
-                plan = Plan(records, self._head(records), author, observed, undo=undo, rehearsed=known)
+                plan = Plan(records, self._head(records, True), author, observed, undo=undo, rehearsed=known)
                 try:
                     return plan, work(plan)
                 except Exception:
@@ -392,8 +392,8 @@ class Sync:
             self.current.pending |= self._journal.undo(reversed(undo))
             undo.clear()
 
-    def _head(self, records: Records) -> Snapshot:
-        return self.current.at_head(records, self._documents)
+    def _head(self, records: Records, transaction: bool = False) -> Snapshot:
+        return self.current.at_head(records, self._documents, transaction)
 
     def follow(self) -> Snapshot:
         """Take over what other processes and nodes have committed. Touches no disk."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from engine.repository.current import Current
 from engine.repository.repository import Repository
 from tests.harness.policy_folder import ADMIN, BODY, Folder, document, messages, nodes
 
@@ -245,3 +247,64 @@ def test_a_file_that_was_merely_old_then_is_no_such_one(folder: Folder, tmp_path
     folder.archive.state = older
     level(two, one)
     assert name(one) == name(two) == "Known"
+
+
+@pytest.mark.parametrize("since", ["api", "file"])
+def test_nor_by_one_that_was_killed_before_it_noted_what_it_had_written(
+    since: str, folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, one, two = nodes(tmp_path, folder)
+    older = folder.archive.state.copy()
+    with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
+        killed.setattr(Current, "_mark", Mock(side_effect=KeyboardInterrupt))
+        two.update("default", "a", {"name": "Lost"}, author=ADMIN)
+    folder.archive.state = older
+    if since == "api":
+        one.update("default", "a", {"name": "Since"}, author=ADMIN)
+    else:
+        folder.write("policies/a.yaml", document("a", name="Since", extra="version: 1\n"))
+    level(one)
+    two = other.open()
+    two.start()
+    level(two, one)
+    assert name(one) == name(two) == "Since"
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_nor_by_another_process_of_that_folder_which_had_not_seen_what_was_lost(
+    late: bool, folder: Folder, tmp_path: Path
+) -> None:
+    """It knows the newest revision of the older copy, so that to it nothing is lost."""
+    other, one, two = nodes(tmp_path, folder)
+    beside = other.started()
+    older = folder.archive.state.copy()
+    if late:
+        one.create(BODY | {"policyId": "b"}, author=ADMIN)  # two is not level with it when it writes
+    two.update("default", "a", {"name": "Lost"}, author=ADMIN)
+    folder.archive.state = older
+    one.update("default", "a", {"name": "Since"}, author=ADMIN)
+    level(beside, one)
+    assert name(one) == name(beside) == "Since" and TOLD + "version 2 " in messages(beside)[0]
+    (other.root / "policies/a.yaml").unlink()
+    level(beside, two, one)
+    assert beside.problems == two.problems == () and "Since" in other.read("policies/a.yaml")
+
+
+def test_a_look_that_began_before_a_write_does_not_put_it_out_of_force(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.write("policies/a.yaml", document("a"))
+    one = folder.started()
+    view = folder.archive.view
+
+    def viewed(work: Any) -> Any:
+        found = view(work)
+        monkeypatch.setattr(folder.archive, "view", view)
+        one.update("default", "a", {"name": "Newer"}, author=ADMIN)
+        return found
+
+    for look in (one.apply_files, one.follow):
+        monkeypatch.setattr(folder.archive, "view", viewed)
+        look()
+        assert name(one) == "Newer"
+        one.update("default", "a", {"name": "Before"}, author=ADMIN)
