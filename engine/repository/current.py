@@ -49,13 +49,11 @@ class Current:
         self._journal = journal
         self._baseline = baseline
         self._clock = clock
-        self._marked = -1
+        self._marked: Marker | None = None
         self._looked = False
         self._folder: tuple[int, int] | None = None
         self.is_anew = False
         """The folder is another one than at the last look: what it lacks may be on its way."""
-        self._lost: Snapshot | None = None
-        """What was in force here, and the archive does not know any more."""
         self._replaced: list[Replaced] = []
         """As noted in the folder."""
         self._began: str | None = None
@@ -80,8 +78,7 @@ class Current:
         with self.lock:
             if self._looked:
                 log.info("the policies folder is another one now; it is read as at a start")
-                self.pending |= {*head.files, *self.snapshot.files}
-                self._marked = -1
+                self._begin_anew(head)
                 self.is_anew = True
                 self._occupancy.forget()
             self._looked, self._folder = True, folder
@@ -95,7 +92,7 @@ class Current:
     def _has_no_marker(self) -> bool:
         """Whether the one is gone that was written: a file system may give a folder that is made anew the
         number of the one that was removed."""
-        return self._marked > 0 and markers.is_missing(self._disk)
+        return self._marked is not None and markers.is_missing(self._disk)
 
     def at_head(self, records: Records, documents: DocumentLoader, transaction: bool = False) -> Snapshot:
         """What the archive's head says. Where it does not know what is in force here, this folder may hold
@@ -111,7 +108,7 @@ class Current:
         if head is mine or knows(records, mine):
             marker = markers.read_marker(self._disk) if transaction and self._baseline.known else None
             if marker is not None and not knows(records, marker.last):
-                self.pending |= {*head.files, *mine.files}
+                self._begin_anew(head)
                 self._baseline.restore(marker, records, head.files)
             return head
         if self._began != records.recorded_at(1):
@@ -120,13 +117,21 @@ class Current:
                 "of its policies; put right where its address leads, or start the service anew if it is meant"
             )
         with self.lock:
-            if self.snapshot is mine and self._lost is not mine:
-                self._lost, self._marked = mine, -1
+            if self.snapshot is mine:
+                self._begin_anew(head)
+                self.snapshot = (
+                    head  # what began before may publish the lost one, which is found out anew then
+                )
                 self._baseline.forget(
                     mine.recorded_at, {path: record.digest for path, record in mine.files.items()}
                 )
                 _tell_of_lost(logging.ERROR, mine.revision, head.revision)
         return head
+
+    def _begin_anew(self, head: Snapshot) -> None:
+        """All files want another look, and it is noted anew where that leads to."""
+        self.pending |= {*head.files, *self.snapshot.files}
+        self._marked = None
 
     def publish(self, plan: Plan) -> None:
         """After the commit: put its outcome into force, and remember what is level with the disk."""
@@ -134,6 +139,10 @@ class Current:
             plan.overtaken = plan.head.revision > self.snapshot.revision + bool(plan.changes)
             outdated = self._outdated(plan.head)
             self._advance(plan.head)
+            if plan.head.recorded_at != self.snapshot.recorded_at:
+                # By what others have written since, or an older copy of the archive, it may be different.
+                plan.differing |= plan.level.keys()
+                plan.level.clear()
             self._remember(plan)
             for undo in plan.undo:
                 self._journal.close(undo)
@@ -156,8 +165,6 @@ class Current:
 
     def _outdated(self, head: Snapshot) -> set[str]:
         """The paths whose file here is older than a newer head says."""
-        if self._lost is self.snapshot:
-            return {*head.files, *self.snapshot.files}
         if head.revision <= self.snapshot.revision:
             return set()
         base = self._baseline.digest
@@ -165,10 +172,8 @@ class Current:
         return newer | {path for path in self.snapshot.files if path not in head.files and base(path)}
 
     def _advance(self, head: Snapshot) -> None:
-        mine = self.snapshot
-        if head.revision > mine.revision or self._lost is mine:
-            # What began before may publish the lost one once more, which is found out anew then.
-            self.snapshot, self._lost = head, None
+        if head.revision > self.snapshot.revision:
+            self.snapshot = head
 
     def _remember(self, plan: Plan) -> None:
         """Move the merge base up; begin it when all of the folder was found level, or was made so."""
@@ -203,25 +208,24 @@ class Current:
 
     def _mark(self, plan: Plan) -> None:
         """Note that disk and archive agree, if they do; else what was written into the folder meanwhile."""
-        snapshot = self.snapshot
-        if self._marked == snapshot.revision:
+        marker = Marker(self.snapshot.revision, self.snapshot.recorded_at)
+        level = not (self.pending or self.problems)
+        if self._marked == marker or not marker.revision:
             return
-        marker, level = Marker(snapshot.revision, snapshot.recorded_at), not (self.pending or self.problems)
         if not level:
             written = (plan.changes or plan.stale) and self._baseline.parted_at is None
             before = markers.read_marker(self._disk) if written else None
             if before is None:
                 return  # where they have parted, what they parted from stands there
             marker = replace(before, reached=Marker(plan.head.revision, plan.head.recorded_at))
-        if snapshot.revision:
-            try:
-                markers.write_marker(self._disk, marker)
-            except StorageError as error:
-                self.unmarked = () if self._disk.is_read_only() else (_unmarked(error),)
-                return
+        try:
+            markers.write_marker(self._disk, marker)
+        except StorageError as error:
+            self.unmarked = () if self._disk.is_read_only() else (_unmarked(error),)
+            return
         self.unmarked = ()
         if level:
-            self._marked = snapshot.revision
+            self._marked = marker
 
 
 def _tell_of_lost(level: int, known: int, found: int) -> None:

@@ -308,3 +308,28 @@ def test_a_look_that_began_before_a_write_does_not_put_it_out_of_force(
         look()
         assert name(one) == "Newer"
         one.update("default", "a", {"name": "Before"}, author=ADMIN)
+
+
+@pytest.mark.parametrize("hints", [None, ["policies/a.yaml"]])
+def test_nor_does_one_that_began_before_others_went_on_in_the_older_copy(
+    hints: list[str] | None, folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, one, two = nodes(tmp_path, folder)
+    older = folder.archive.state.copy()
+    one.update("default", "a", {"name": "Newer"}, author=ADMIN)
+    one.apply_files()
+    view = folder.archive.view
+
+    def viewed(work: Any) -> Any:
+        found = view(work)
+        monkeypatch.setattr(folder.archive, "view", view)
+        folder.archive.state = older
+        for number in range(2):
+            two.create(BODY | {"policyId": f"b{number}"}, author=ADMIN)
+        one.follow()
+        return found
+
+    monkeypatch.setattr(folder.archive, "view", viewed)
+    one.apply_files(hints)
+    level(one)
+    assert name(one) == "Newer" and "Newer" in folder.read("policies/a.yaml")
