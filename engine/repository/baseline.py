@@ -6,7 +6,8 @@ from the marker, as far as that is known. It decides nothing about files.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
 
 from engine.repository.archive import FileRecord, Records
 from engine.worktree.markers import Marker
@@ -18,9 +19,8 @@ class Baseline:
     def __init__(self) -> None:
         self.known = False
         self.parted_at: str | None = None
-        """When that was recorded which the folder followed last and the archive does not know: it was put
-        back from a copy, or another one took over, and they disagree yet."""
-        self._first_parted_at: str | None = None
+        """When that was recorded which the folder followed and the archive does not know: it was put back
+        from a copy, or another one took over, and they disagree yet; if it was so again, the first time."""
         self._followed: Mapping[str, str] | None = None
         self._digests: dict[str, str | None] = {}
         self._revisions: dict[str, int] = {}
@@ -29,7 +29,7 @@ class Baseline:
 
     def restore(self, marker: Marker | None, records: Records, files: Mapping[str, FileRecord]) -> None:
         """What the marker of a folder stands for, if the archive knows it; `files` are those at its head."""
-        self._first_parted_at = None
+        self.parted_at = None
         if marker is None:
             self.forget(None)
             return
@@ -48,13 +48,13 @@ class Baseline:
     def forget(self, parted_at: str | None, followed: Mapping[str, str] | None = None) -> None:
         """Nothing is known of the folder, or it followed what the archive does not know, recorded then:
         files of these digests, all that it has where nothing is said."""
-        self.known, self.parted_at, self._followed = False, parted_at, followed
-        self._first_parted_at = min(filter(None, (self._first_parted_at, parted_at)), default=None)
+        self.known, self._followed = False, followed
+        self.parted_at = min(filter(None, (self.parted_at, parted_at)), default=None)
         self._digests, self._revisions = {}, {}
 
     def begin(self, digests: Mapping[str, str | None], revision: int) -> None:
         """Start anew: disk and archive agreed on all paths at this revision."""
-        self.known, self.parted_at, self._first_parted_at = True, None, None
+        self.known, self.parted_at = True, None
         self._revision, self._digests, self._revisions = revision, {}, {}
         self.add(digests, revision)
 
@@ -75,9 +75,14 @@ class Baseline:
             return False
         return self._followed is None or self._followed.get(path) == digest
 
-    def parted_from(self, path: str, digest: str | None) -> str | None:
-        """When such a file and the archive parted: the first time, where they were not level since."""
-        return self.parted_at if self.followed(path, digest) else self._first_parted_at
+    def parted_since(self, records: Records, history: Sequence[tuple[int, str | None]]) -> int:
+        """How many changes of a file the archive had after they have parted, through the API or from another
+        node, so that none of the two is known to be the newer."""
+        parted_at = self.parted_at
+        if parted_at is None:
+            return 0
+        times = (records.recorded_at(at) or "" for at, _ in reversed(history))
+        return sum(1 for _ in takewhile(lambda each: each > parted_at, times))
 
     def digest(self, path: str) -> str | None:
         """The digest of the file when disk and archive last agreed on it; None: there was no file."""

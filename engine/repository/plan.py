@@ -10,9 +10,8 @@ It changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import Any, Final, Literal, TypeVar
 
 from engine.errors import DocumentError, PolicyFileInvalid, Problem
@@ -216,42 +215,26 @@ class Planner:
         if intent is not None and state.digest == intent.after:
             # An API write that died before its commit: it is completed, unless others came first.
             return "edit" if now == intent.before else "stale"
-        history = records.history(path)
-        past = {digest for _, digest in history}
-        if self._baseline.knows(path):
+        history, known = records.history(path), self._baseline.knows(path)
+        old = state.digest in {None, *(digest for _, digest in history)}
+        # Where no other folder follows this history, what files said they may say anew.
+        alone = bool(history) and not records.shared and records.source(path) == "file"
+        if known:
             base, since = self._baseline.digest(path), self._baseline.revision(path)
             # What the archive has said since may be what another process brought this file up to.
             if state.digest == base or any(at > since and digest == state.digest for at, digest in history):
-                # Where no other folder follows this history, what a file said after it was put back.
-                alone = not records.shared and state.digest is not None
-                return "edit" if alone and records.source(path) == "file" else "stale"
+                return "edit" if alone and state.digest is not None else "stale"
             if now == base:
                 return "edit"
-        elif state.digest not in {*past, None} and (since := self._since(records, path, state, history)):
-            return self._newer(records, path, state, current, since)
-        elif self._baseline.followed(path, state.digest) and not self._since(records, path, state, history):
-            # What it said before was put back in a commit that the archive has lost.
-            return "edit"
-        elif state.digest is not None and (
-            not records.shared and records.source(path) == "file"
-            if state.digest in past
-            else current is None or current.source == "file"
-        ):
-            # Nothing is known of the past of this folder: what files said, files may say anew, also what they
-            # said before, as when a deployment is put back - unless the folder of another node is the newer.
-            return "edit"
-        elif (
-            state.digest is None
-            and not records.shared
-            and records.source(path) == "file"
-            and self._worktree.disk.is_read_only()
-        ):
-            # Such a folder alone can take it away, and nobody can write it anew.
-            return "edit"
-        if state.digest in past and current is not None and self._documents.is_outdated(current):
+        elif since := 0 if alone else self._baseline.parted_since(records, history):
+            if not old:
+                return self._newer(records, path, state, current, since)
+        elif self._baseline.followed(path, state.digest) or self._says_anew(state, current, old, alone):
+            return "edit"  # also what it said before, if that was put back in a commit that is lost
+        if state.digest is not None and old and current is not None and self._documents.is_outdated(current):
             # To bring it up to date would put there what does not load, in the place of what does.
             raise DocumentError([Problem(_SAID_BEFORE, "", "conflict", shown(path))])
-        if state.digest is None or state.digest in past:
+        if old:
             return "stale"
         put = self._put_of(path, state)
         assert put is not None
@@ -260,10 +243,9 @@ class Planner:
             return "edit"
         newest = current.version if current else _last_version(records, place)
         declared = put.loaded.declared_version
-        unknown = not self._baseline.knows(path)
-        parted = unknown and self._baseline.parted_at is not None
+        parted = not known and self._baseline.parted_at is not None
         # What the API wrote in a commit that the archive has lost; a clone of the folder has no marker.
-        lost = unknown and declared is not None and declared > newest
+        lost = not known and declared is not None and declared > newest
         if declared == newest or (lost and (parted or not records.shared)):
             return "edit"
         what = f"is at version {newest} through the API" if current else "was deleted through the API"
@@ -275,16 +257,13 @@ class Planner:
             message += f"; the database is older than this folder, as after a backup was put back{_UNTIL}"
         raise DocumentError([Problem(message, "", "conflict", shown(path))])
 
-    def _since(
-        self, records: Records, path: str, state: FileState, history: Sequence[tuple[int, str | None]]
-    ) -> int:
-        """How many changes of a file the archive had after it has parted from this folder, through the API
-        or from another node, so that none of the two is known to be the newer."""
-        parted_at = self._baseline.parted_from(path, state.digest)
-        if parted_at is None or (not records.shared and records.source(path) == "file"):
-            return 0
-        times = (records.recorded_at(at) or "" for at, _ in reversed(history))
-        return sum(1 for _ in takewhile(lambda each: each > parted_at, times))
+    def _says_anew(self, state: FileState, current: FileRecord | None, old: bool, alone: bool) -> bool:
+        """Nothing is known of the past of this folder: what files said, files may say anew, also what they
+        said before, as when a deployment is put back - unless the folder of another node is the newer."""
+        if state.digest is None:
+            # A folder that is only read can alone take a file away, and nobody can write it anew.
+            return alone and self._worktree.disk.is_read_only()
+        return alone if old else current is None or current.source == "file"
 
     def _newer(
         self, records: Records, path: str, state: FileState, current: FileRecord | None, since: int
