@@ -137,20 +137,19 @@ class Planner:
         emptied = [] if plan.problems else self._refuse_emptied(plan)
         plan.problems += emptied or refuse_write(plan, plan.edits, tools_known)
 
-    @staticmethod
-    def _count_moves(plan: Plan) -> None:
+    def _count_moves(self, plan: Plan) -> None:
         """In a folder of which nothing is known, a file that it lacks is no wish to be rid of a document; but
         where that lies in another file, it has moved there. What the API made of it meanwhile is in nobody's
-        way where the file says the same, or names that version."""
+        way where the file says the same, or names that version - unless that came after they have parted."""
         come = {put.loaded.place: put for put in plan.edits.values() if put is not None}
         for path in tuple(plan.stale):
             old = plan.head.files.get(path)
             if plan.observed is None or old is None or plan.observed.disk[path].digest is not None:
                 continue
             put = come.get(Place(old.kind, old.organisation_id, old.document_id))
-            if put is not None and (
-                old.source == "file" or old.digest == put.digest or old.version == put.loaded.declared_version
-            ):
+            if put is None or self._baseline.parted_since(plan.records, plan.records.history(path)):
+                continue
+            if old.source == "file" or old.digest == put.digest or old.version == put.loaded.declared_version:
                 plan.stale.remove(path)
                 plan.edits[path] = None
 

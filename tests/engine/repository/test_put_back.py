@@ -333,3 +333,29 @@ def test_nor_does_one_that_began_before_others_went_on_in_the_older_copy(
     one.apply_files(hints)
     level(one)
     assert name(one) == "Newer" and "Newer" in folder.read("policies/a.yaml")
+
+
+@pytest.mark.parametrize("running", [True, False])
+@pytest.mark.parametrize("since", ["api", "file"])
+def test_nor_by_a_file_that_had_moved(since: str, running: bool, folder: Folder, tmp_path: Path) -> None:
+    """Where it lies now the older copy knows no file, and its version came again."""
+    other, one, two = nodes(tmp_path, folder)
+    older = folder.archive.state.copy()
+    two.update("default", "a", {"name": "Lost"}, author=ADMIN)
+    other.write("policies/sub/a.yaml", other.read("policies/a.yaml"))
+    (other.root / "policies/a.yaml").unlink()
+    level(two)
+    folder.archive.state = older
+    if since == "api":
+        one.update("default", "a", {"name": "Since"}, author=ADMIN)
+    else:
+        folder.write("policies/a.yaml", document("a", name="Since"))
+    level(one)
+    if not running:
+        two = other.open()
+        two.start()
+    level(two, one)
+    assert name(one) == name(two) == "Since" and "keep one of them" in messages(two)[0]
+    (other.root / "policies/sub/a.yaml").unlink()
+    level(two)
+    assert two.problems == () and "Since" in other.read("policies/a.yaml")
