@@ -210,12 +210,12 @@ class Planner:
         now = current.digest if current else None
         if markers.is_failed(self._worktree.disk, path, state.digest):
             return "stale"
-        intent = markers.read_intent(self._worktree.disk, path)
-        if intent is not None and state.digest == intent.after:
+        history, known = records.history(path), self._baseline.knows(path)
+        past = {None, *(digest for _, digest in history)}
+        old, intent = state.digest in past, markers.read_intent(self._worktree.disk, path)
+        if intent is not None and state.digest == intent.after and intent.before in past:
             # An API write that died before its commit: it is completed, unless others came first.
             return "edit" if now == intent.before else "stale"
-        history, known = records.history(path), self._baseline.knows(path)
-        old = state.digest in {None, *(digest for _, digest in history)}
         # Where no other folder follows this history, what files said they may say anew.
         alone = bool(history) and not records.shared and records.source(path) == "file"
         if known:

@@ -270,6 +270,21 @@ def test_nor_by_one_that_was_killed_before_it_noted_what_it_had_written(
     assert name(one) == name(two) == "Since"
 
 
+def test_what_it_had_written_counts_where_what_that_was_made_of_is_lost_as_well(
+    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, one, two = nodes(tmp_path, folder)
+    older = folder.archive.state.copy()
+    one.update("default", "a", {"name": "Lost"}, author=ADMIN)
+    with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
+        killed.setattr(Current, "_mark", Mock(side_effect=KeyboardInterrupt))
+        one.update("default", "a", {"name": "Lost as well"}, author=ADMIN)
+    folder.archive.state = older
+    one = folder.started()
+    level(two)
+    assert name(one) == name(two) == "Lost as well"
+
+
 @pytest.mark.parametrize("late", [True, False])
 def test_nor_by_another_process_of_that_folder_which_had_not_seen_what_was_lost(
     late: bool, folder: Folder, tmp_path: Path
