@@ -107,9 +107,10 @@ class Current:
         self.look_at_folder(records, head)
         if head is mine or knows(records, mine):
             marker = markers.read_marker(self._disk) if transaction and self._baseline.known else None
-            if marker is not None and not knows(records, marker.last):
+            if marker and not knows(records, marker.last) and not self._occupancy.barred(()):
                 self._begin_anew(head)
                 self._baseline.restore(marker, records, head.files)
+                _tell_of_lost(logging.WARNING, marker.last.revision, head.revision)
             return head
         if self._began != records.recorded_at(1):
             raise StorageError(
@@ -118,10 +119,9 @@ class Current:
             )
         with self.lock:
             if self.snapshot is mine:
+                # What began before may publish the lost one once more, which is found out anew then.
                 self._begin_anew(head)
-                self.snapshot = (
-                    head  # what began before may publish the lost one, which is found out anew then
-                )
+                self.snapshot = head
                 self._baseline.forget(
                     mine.recorded_at, {path: record.digest for path, record in mine.files.items()}
                 )

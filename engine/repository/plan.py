@@ -213,7 +213,8 @@ class Planner:
         history, known = records.history(path), self._baseline.knows(path)
         past = {None, *(digest for _, digest in history)}
         old, intent = state.digest in past, markers.read_intent(self._worktree.disk, path)
-        if intent is not None and state.digest == intent.after and intent.before in past:
+        died = intent is not None and state.digest == intent.after
+        if intent is not None and died and intent.before in past:
             # An API write that died before its commit: it is completed, unless others came first.
             return "edit" if now == intent.before else "stale"
         # Where no other folder follows this history, what files said they may say anew.
@@ -233,7 +234,7 @@ class Planner:
         if state.digest is not None and old and current is not None and self._documents.is_outdated(current):
             # To bring it up to date would put there what does not load, in the place of what does.
             raise DocumentError([Problem(_SAID_BEFORE, "", "conflict", shown(path))])
-        if old:
+        if old or died:
             return "stale"
         put = self._put_of(path, state)
         assert put is not None

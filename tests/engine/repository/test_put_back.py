@@ -270,19 +270,27 @@ def test_nor_by_one_that_was_killed_before_it_noted_what_it_had_written(
     assert name(one) == name(two) == "Since"
 
 
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("since", [True, False])
 def test_what_it_had_written_counts_where_what_that_was_made_of_is_lost_as_well(
-    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    since: bool, first: int, folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Unless others have written since: nobody was told that it is in force."""
     _, one, two = nodes(tmp_path, folder)
     older = folder.archive.state.copy()
-    one.update("default", "a", {"name": "Lost"}, author=ADMIN)
+    (one, two)[first].update("default", "a", {"name": "Lost"}, author=ADMIN)
     with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
         killed.setattr(Current, "_mark", Mock(side_effect=KeyboardInterrupt))
         one.update("default", "a", {"name": "Lost as well"}, author=ADMIN)
     folder.archive.state = older
-    one = folder.started()
     level(two)
-    assert name(one) == name(two) == "Lost as well"
+    if since:
+        for written in ("Since", "Since as well"):
+            two.update("default", "a", {"name": written}, author=ADMIN)
+    one = folder.open()
+    one.start()
+    level(one, two)
+    assert name(one) == name(two) == ("Since as well" if since else "Lost as well")
 
 
 @pytest.mark.parametrize("late", [True, False])
