@@ -229,6 +229,8 @@ class Planner:
         elif since := 0 if alone else self._baseline.parted_since(records, history):
             if not old:
                 return self._newer(records, path, state, current, since)
+        elif died and self._baseline.parted_at is not None:
+            return "edit"
         elif self._baseline.followed(path, state.digest) or self._says_anew(state, current, old, alone):
             return "edit"  # also what it said before, if that was put back in a commit that is lost
         if state.digest is not None and old and current is not None and self._documents.is_outdated(current):

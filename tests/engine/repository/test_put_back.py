@@ -293,6 +293,22 @@ def test_what_it_had_written_counts_where_what_that_was_made_of_is_lost_as_well(
     assert name(one) == name(two) == ("Since as well" if since else "Lost as well")
 
 
+def test_so_it_does_where_another_process_of_that_folder_brings_it_in(
+    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, one, _ = nodes(tmp_path, folder)
+    one.update("default", "a", {"name": "Known"}, author=ADMIN)
+    beside = folder.started()
+    older = folder.archive.state.copy()
+    beside.update("default", "a", {"name": "Lost"}, author=ADMIN)
+    with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
+        killed.setattr(Current, "_mark", Mock(side_effect=KeyboardInterrupt))
+        one.update("default", "a", {"name": "Lost as well"}, author=ADMIN)
+    folder.archive.state = older
+    level(beside)
+    assert name(beside) == "Lost as well" and beside.problems == ()
+
+
 @pytest.mark.parametrize("late", [True, False])
 def test_nor_by_another_process_of_that_folder_which_had_not_seen_what_was_lost(
     late: bool, folder: Folder, tmp_path: Path
