@@ -97,7 +97,7 @@ class _JournalFile:
 
 @dataclass(slots=True, eq=False)
 class _OthersFile:
-    """One that is only read: of a process that still runs, of a key that was replaced, or nobody knows whose."""
+    """One that is only read: of a process that still runs, a key that was replaced, or nobody knows whose."""
 
     path: Path
     _read: tuple[int, int] = (-1, -1)
