@@ -323,7 +323,14 @@ async def _twin(request: HookRequest) -> hook_calls.HostCall | None:
 
 def _same(report: Report, calls: list[hook_calls.HostCall]) -> list[hook_calls.HostCall]:
     told = _told_apart_by(report.twin, report.payload)
-    return [call for call in calls if _told_apart_by(report.twin, call.payload) == told]
+    there = [call for call in calls if _is_in_folder(call.payload, report.payload)]
+    return [call for call in there if _told_apart_by(report.twin, call.payload) == told]
+
+
+def _is_in_folder(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether both may run in the same one: a host may tell it of one alone."""
+    first, second = one.get("cwd"), other.get("cwd")
+    return not first or not second or first == second
 
 
 def _told_apart_by(member: str, payload: Mapping[str, Any]) -> bytes:

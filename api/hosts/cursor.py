@@ -9,6 +9,7 @@ given, also to allow. `preToolUse` is asked for every tool; `beforeShellExecutio
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ from api.hosts.report import (
     parsed,
     payload_of,
     text_of,
+    tool_and_payload,
     tool_name,
 )
 
@@ -47,6 +49,9 @@ LIFECYCLE: Final = frozenset(
     )
 )
 """Of these none is asked about a call; what a tool gave comes with `postToolUse`."""
+DENIED: Final = "permission_denied"
+_MCP: Final = re.compile("MCP:")
+_FOLDER: Final = "working_directory"
 
 
 def read(said: Mapping[str, Any]) -> Report:
@@ -57,8 +62,8 @@ def read(said: Mapping[str, Any]) -> Report:
     model = optional(said, "model") or None
     match event:
         case "preToolUse":
-            call_id, tool = optional(said, "tool_use_id"), tool_name(said, "tool_name")
-            return Report(CALL, event, run_id, call_id, tool, payload_of(said, "tool_input"), model=model)
+            tool, payload = _call(said)
+            return Report(CALL, event, run_id, optional(said, "tool_use_id"), tool, payload, model=model)
         case "beforeShellExecution":
             payload = {"command": text_of(said, "command"), "cwd": optional(said, "cwd")}
             return Report(CALL, event, run_id, "", "Shell", payload, model=model, twin="command")
@@ -72,20 +77,27 @@ def read(said: Mapping[str, Any]) -> Report:
             return Report(CALL, event, run_id, "", "Read", payload, model=model, twin="file_path")
         case "postToolUse" | "postToolUseFailure":
             failed = event == "postToolUseFailure"
+            if failed and said.get("failure_type") == DENIED:
+                return Report(OTHER, event)  # it was not made
+            tool, payload = _call(said)
             output = said.get("error_message" if failed else "tool_output")
             return Report(
                 RESULT,
                 event,
                 run_id,
                 optional(said, "tool_use_id"),
-                tool_name(said, "tool_name"),
-                payload_of(said, "tool_input"),
+                tool,
+                payload,
                 output=parsed(output) if isinstance(output, str) else output,
                 failed=failed,
             )
         case "beforeSubmitPrompt":
             return Report(PROMPT, event, run_id, text=text_of(said, "prompt"), model=model)
     raise Unreadable(f"`hook_event_name` is `{event[:60]}`, which is not understood here")
+
+
+def _call(said: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    return tool_and_payload(said, "tool_name", "tool_input", _MCP, _FOLDER)
 
 
 def allow(event: str) -> dict[str, Any]:

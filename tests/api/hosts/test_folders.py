@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from api.hosts.report import CALL, in_folder
+from api.hosts.report import CALL, OTHER, RESULT, in_folder
 from api.hosts.table import host
 from tests.harness.agent_host import told
 
 HOSTS = ("claude-code", "codex", "gemini-cli", "copilot")
-"""Those that tell it beside the arguments; Cursor's shell has it among them."""
+"""Those that tell it beside the arguments; Cursor 3.9.16 has an empty one there."""
 
 
 @pytest.mark.parametrize("name", HOSTS)
@@ -70,3 +70,23 @@ def test_what_an_agent_calls_its_folder_does_not_take_its_place(own: str) -> Non
 @pytest.mark.parametrize("cwd", [None, "", 5])
 def test_without_a_folder_nothing_is_added(cwd: Any) -> None:
     assert in_folder({"command": "ls"}, {"cwd": cwd}) == {"command": "ls"}
+
+
+def cursor(event: str, **said: Any) -> Any:
+    return host("cursor").read({"hook_event_name": event, "conversation_id": "c", **said})
+
+
+@pytest.mark.parametrize("event", ["preToolUse", "postToolUse"])
+def test_the_folder_that_cursor_tells_beside_the_arguments_counts(event: str) -> None:
+    call = {"tool_name": "Shell", "tool_input": {"command": "rm -rf lib"}, "cwd": "/var"}
+    assert cursor(event, **call).payload == {"command": "rm -rf lib", "cwd": "/var"}
+    call["tool_input"] = {"command": "rm -rf lib", "working_directory": "/etc"}
+    assert cursor(event, **call).payload["cwd"] == "/etc"
+    call |= {"tool_name": "MCP:run", "tool_input": {"command": "x"}}
+    assert cursor(event, **call).payload == {"command": "x"}
+
+
+def test_a_call_that_cursor_denied_is_told_as_none_that_ran() -> None:
+    call = {"tool_name": "Shell", "tool_input": {"command": "ls"}, "error_message": "no"}
+    assert cursor("postToolUseFailure", **call, failure_type="permission_denied").kind == OTHER
+    assert cursor("postToolUseFailure", **call, failure_type="error").kind == RESULT
