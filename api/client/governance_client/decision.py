@@ -98,6 +98,16 @@ class ToolDecision:
         return self.status == "awaiting_approval"
 
 
+def still_waiting(kept: Any) -> ToolDecision | None:
+    """A decision that a person may still make, from its members, as adapters keep them beside what tools ask
+    for themselves; None: it is none. INVARIANT: whoever writes such members allows nothing by them."""
+    try:
+        decision = ToolDecision(**kept)
+    except TypeError:
+        return None
+    return decision if decision.waiting else None
+
+
 class Refused(Exception):
     """A guarded tool that must not run; the text is the decision's `agent_message`, made for the model."""
 

@@ -44,7 +44,7 @@ from pydantic import BaseModel
 from pydantic.errors import PydanticInvalidForJsonSchema
 
 from governance_client.adapters.langgraph_interrupts import Interrupts
-from governance_client.decision import ToolDecision
+from governance_client.decision import ToolDecision, still_waiting
 from governance_client.events import new_id
 from governance_client.exchange import Flow
 from governance_client.governance import AsyncGovernance, Governance
@@ -318,8 +318,9 @@ def _request(request: ToolCallRequest, decision: ToolDecision) -> dict[str, Any]
 
 def _waiting(interrupts: Sequence[Interrupt]) -> dict[str, ToolDecision]:
     """Those of ours by their ids."""
-    ours = (each for each in interrupts if isinstance(each.value, dict) and _DECISION in each.value)
-    return {each.id: ToolDecision(**each.value[_DECISION]) for each in ours}
+    told = {each.id: each.value for each in interrupts if isinstance(each.value, dict)}
+    ours = {at: still_waiting(value.get(_DECISION)) for at, value in told.items()}
+    return {at: decision for at, decision in ours.items() if decision is not None}
 
 
 def _resumption(decisions: dict[str, ToolDecision]) -> Command[Any]:

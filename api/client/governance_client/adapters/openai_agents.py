@@ -62,8 +62,6 @@ class GovernedRunner:
         self._waits = approvals == "wait"
         self._ungoverned = frozenset(ungoverned)
         self._calls = Calls()
-        self._held: dict[tuple[str, str | None], GovernedTool] = {}
-        """Tools whose approvals are the service's, by the names of their agents and their own."""
 
     # As `Runner` has it ---------------------------------------------------------------------------
 
@@ -143,7 +141,8 @@ class GovernedRunner:
         async with self._governance.run(run_id=kept["runId"]) as run:
             state = await RunState.from_json(agent, kept["state"], context_override=context)
             for item in state.get_interruptions():
-                if (tool := self._held.get((item.agent.name, item.tool_name))) is not None:
+                held = item.agent.held if isinstance(item.agent, GovernedAgent) else {}
+                if (tool := held.get(item.tool_name)) is not None:
                     await self._resolve(run, tool, state, item)
             return self._left(run, await Runner.run(agent, state, **options), options)
 
@@ -183,7 +182,7 @@ class GovernedRunner:
         ]
         return governed
 
-    def governed(self, tool: Tool, agent: str) -> Tool:
+    def governed(self, tool: Tool, held: dict[str | None, GovernedTool]) -> Tool:
         """A copy of the agent's tool that is asked about; raises UserError if that is not possible."""
         inner = getattr(tool, "_agent_instance", None)
         if not isinstance(tool, FunctionTool) or not isinstance(inner, GovernedAgent | None):
@@ -197,7 +196,7 @@ class GovernedRunner:
         interrupts = not self._waits and tool.needs_approval is False
         made = GovernedTool(self._calls, tool, interrupts=interrupts)
         if interrupts:
-            self._held[agent, tool.name] = made
+            held[tool.name] = made
         return made.as_tool()
 
 
@@ -206,11 +205,15 @@ class GovernedAgent(Agent[Any]):
     """An agent whose tools, those of MCP servers among them, are asked about before they run."""
 
     governor: GovernedRunner | None = field(default=None, repr=False, compare=False)
+    held: dict[str | None, GovernedTool] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Its tools whose approvals are the service's."""
 
     async def get_all_tools(self, run_context: RunContextWrapper[Any]) -> list[Tool]:
         if self.governor is None:
             raise UserError("an agent is governed by `runner.govern(agent)`")
-        return [self.governor.governed(tool, self.name) for tool in await super().get_all_tools(run_context)]
+        tools = await super().get_all_tools(run_context)
+        self.held.clear()
+        return [self.governor.governed(tool, self.held) for tool in tools]
 
 
 def _checked(handoff: Handoff[Any, Any]) -> Handoff[Any, Any]:

@@ -40,7 +40,7 @@ from pydantic_ai.tools import (
     ToolDenied,
 )
 
-from governance_client.decision import ToolDecision
+from governance_client.decision import still_waiting
 from governance_client.governance import AsyncAgentRun, AsyncGovernance
 
 _DECISION = "governance"
@@ -69,8 +69,7 @@ class Governed(AbstractCapability[Any]):
         out."""
         approvals: dict[str, DeferredToolApprovalResult] = {}
         for tool_call_id, metadata in requests.metadata.items():
-            if _DECISION in metadata:
-                waiting = ToolDecision(**metadata[_DECISION])
+            if (waiting := still_waiting(metadata.get(_DECISION))) is not None:
                 decision = await self._governance.run(run_id=waiting.run_id).wait(waiting)
                 approvals[tool_call_id] = (
                     ToolApproved() if decision.allowed else ToolDenied(decision.agent_message)

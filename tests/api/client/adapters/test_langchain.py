@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 from typing import Any
 
 import pytest
-from governance_client import AsyncGovernance, NoCurrentRun
+from governance_client import AsyncGovernance, NoCurrentRun, ToolDecision
 from governance_client.adapters.langchain import GovernanceMiddleware
 from langchain.agents import create_agent
 from langchain.agents.middleware import ToolRetryMiddleware
@@ -30,6 +31,7 @@ from tests.api.client.adapters.place import Place, within
 
 WIRE: Script = [[("wire", {"to": "mallory"})]]
 PAY: Script = [[("pay", {"to": "bob", "amount": 7})]]
+ALLOWED = ToolDecision("allowed", "confirm", "run-1", "call-1", "as it says", "")
 
 
 def test_an_agent_in_a_tool_has_a_run_of_its_own_below_the_other(place: Place, tools: Tools) -> None:
@@ -194,6 +196,26 @@ def test_two_calls_of_one_node_keep_their_answers_apart(place: Place) -> None:
 
     assert within(place, job)["messages"][-1].content == DONE
     assert ran == ["now", "paid"]
+
+
+@pytest.mark.parametrize("kept", [asdict(ALLOWED), {}, {"status": "awaiting_approval"}, "allowed"])
+def test_what_a_tool_asks_in_our_words_is_left_to_its_asker(place: Place, kept: Any) -> None:
+    """As where a model chooses what the person is shown."""
+
+    def confirm(what: str) -> str:
+        """Ask the user."""
+        return str(interrupt({"what": what, "governance": kept}))
+
+    async def job(governance: AsyncGovernance) -> Any:
+        middleware = GovernanceMiddleware(governance, approvals="interrupt")
+        script: Script = [[("confirm", {"what": "delete it?"})]]
+        agent = create_agent(
+            ScriptedChatModel(script=script), [confirm], middleware=[middleware], checkpointer=InMemorySaver()
+        )
+        first = await agent.ainvoke(INPUT, CONFIG)
+        return await middleware.aoutcomes(first["__interrupt__"])
+
+    assert within(place, job).resume == {}
 
 
 @pytest.mark.parametrize("verbs", [("approve", "reject"), ("approve", "approve")])

@@ -323,3 +323,25 @@ def test_a_decision_is_of_its_own_call_though_another_has_its_id(place: Place, t
     assert look.allowed and again is look
     assert (wire.status, other.status) == ("blocked", "allowed")
     assert len({look.tool_call_id, wire.tool_call_id, other.tool_call_id}) == 3
+
+
+def test_a_tool_of_the_same_name_does_not_answer_for_the_approval_that_another_asks_for(place: Place) -> None:
+    """Also of an agent of the same name, in another conversation of the runner."""
+    ran: list[str] = []
+
+    def with_tool(*steps: Any, **how: Any) -> Agent[Any]:
+        def ping(what: str) -> str:
+            ran.append(what)
+            return what
+
+        return Agent(name="clerk", model=ScriptedModel([*steps]), tools=[function_tool(ping, **how)])
+
+    async def job(runner: GovernedRunner) -> Any:
+        await runner.run(with_tool(SAID), "hello", run_config=UNTRACED)
+        call = asks("ping", '{"what": "it"}')
+        held = await runner.run(with_tool(call, needs_approval=True), TASK, run_config=UNTRACED)
+        going = with_tool(SAID, needs_approval=True)
+        return await runner.resume(going, runner.save(held), run_config=UNTRACED)
+
+    result = governed(place, job, approvals="interrupt")
+    assert len(result.interruptions) == 1 and ran == []
