@@ -14,7 +14,7 @@ import schemas
 from api.http.problems import CODES
 from api.http.route import Route
 from api.metrics import EVENTS_PATH
-from api.server.endpoint import PROBLEM
+from api.server.endpoint import KEY_HEADER, PROBLEM
 from api.store.webhooks.webhooks import EVENTS
 from api.version import VERSION
 
@@ -72,7 +72,7 @@ HEADERS: Mapping[str, Mapping[str, Any]] = {
         "description": "What was decided, whatever the host makes of it.",
         "schema": {"enum": ["allowed", "blocked", "waiting", "undecided", "recorded"]},
     },
-    "Governance-Key": {
+    KEY_HEADER: {
         "description": "Organisation and id of the API key that asks, which a rotation leaves as they are.",
         "schema": {"type": "string"},
     },
@@ -244,7 +244,7 @@ def _description(route: Route) -> str:
 def _responses(route: Route, builder: _Components) -> dict[str, Any]:
     success: dict[str, Any] = {"description": "Done." if route.status == 204 else route.summary}
     says_key = "agent" in route.who and route.path != EVENTS_PATH
-    names = ["X-Request-Id", *(["Governance-Key"] if says_key else []), *route.headers]
+    names = ["X-Request-Id", *([KEY_HEADER] if says_key else []), *route.headers]
     success["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in names}
     if route.reply is not None:
         schema: dict[str, Any] = builder.reference(f"bodies/{route.reply}")

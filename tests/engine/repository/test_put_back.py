@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -121,6 +122,19 @@ def test_a_clone_of_the_folder_has_no_marker(shared: bool, folder: Folder) -> No
         assert one.problems == () and policies["a"].policy.action == "block" and "b" in policies
 
 
+def within_a_look(folder: Folder, monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+    """What happens once the next look has seen the archive, and has not gone on yet."""
+    view = folder.archive.view
+
+    def viewed(work: Any) -> Any:
+        found = view(work)
+        monkeypatch.setattr(folder.archive, "view", view)
+        happens()
+        return found
+
+    monkeypatch.setattr(folder.archive, "view", viewed)
+
+
 @pytest.mark.parametrize("hints", [None, ["policies/a.yaml"]])
 def test_a_look_that_began_before_that_does_not_take_newer_files_for_old_ones(
     hints: list[str] | None, folder: Folder, monkeypatch: pytest.MonkeyPatch
@@ -130,16 +144,12 @@ def test_a_look_that_began_before_that_does_not_take_newer_files_for_old_ones(
     older = folder.archive.state.copy()
     one.update("default", "a", {"name": "Newer"}, author=ADMIN)
     one.apply_files()
-    view = folder.archive.view
 
-    def viewed(work: Any) -> Any:
-        found = view(work)
-        monkeypatch.setattr(folder.archive, "view", view)
+    def happens() -> None:
         folder.archive.state = older
         one.follow()
-        return found
 
-    monkeypatch.setattr(folder.archive, "view", viewed)
+    within_a_look(folder, monkeypatch, happens)
     one.apply_files(hints)
     level(one)
     assert name(one) == "Newer" and "Newer" in folder.read("policies/a.yaml")
@@ -334,16 +344,10 @@ def test_a_look_that_began_before_a_write_does_not_put_it_out_of_force(
 ) -> None:
     folder.write("policies/a.yaml", document("a"))
     one = folder.started()
-    view = folder.archive.view
-
-    def viewed(work: Any) -> Any:
-        found = view(work)
-        monkeypatch.setattr(folder.archive, "view", view)
-        one.update("default", "a", {"name": "Newer"}, author=ADMIN)
-        return found
-
     for look in (one.apply_files, one.follow):
-        monkeypatch.setattr(folder.archive, "view", viewed)
+        within_a_look(
+            folder, monkeypatch, lambda: one.update("default", "a", {"name": "Newer"}, author=ADMIN)
+        )
         look()
         assert name(one) == "Newer"
         one.update("default", "a", {"name": "Before"}, author=ADMIN)
@@ -357,18 +361,14 @@ def test_nor_does_one_that_began_before_others_went_on_in_the_older_copy(
     older = folder.archive.state.copy()
     one.update("default", "a", {"name": "Newer"}, author=ADMIN)
     one.apply_files()
-    view = folder.archive.view
 
-    def viewed(work: Any) -> Any:
-        found = view(work)
-        monkeypatch.setattr(folder.archive, "view", view)
+    def happens() -> None:
         folder.archive.state = older
         for number in range(2):
             two.create(BODY | {"policyId": f"b{number}"}, author=ADMIN)
         one.follow()
-        return found
 
-    monkeypatch.setattr(folder.archive, "view", viewed)
+    within_a_look(folder, monkeypatch, happens)
     one.apply_files(hints)
     level(one)
     assert name(one) == "Newer" and "Newer" in folder.read("policies/a.yaml")
