@@ -40,7 +40,8 @@ class CallDetails(TypedDict, total=False):
     decision and approval, until it has completed; while that one goes on, or for other arguments or another
     tool, it is a call of its own. `reason` and `context` are what the agent asserts.
     `input_schema` is the JSON Schema of the tool's arguments: the defaults that it declares are asked about
-    where arguments are left out. The others are those of a tool."""
+    where arguments are left out, and what does not fit its types and names is refused, as the tool may take
+    it for something else. The others are those of a tool."""
 
     tool_call_id: str | None
     action_hint: str | None

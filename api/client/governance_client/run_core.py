@@ -14,10 +14,10 @@ from functools import partial
 from typing import Any, Final, Literal, Self, Unpack
 
 from governance_client import payloads
-from governance_client.argument_defaults import completed
 from governance_client.core import ClientCore
 from governance_client.deciding import TakenCallId
 from governance_client.decision import Question, ToolDecision
+from governance_client.declared_arguments import UnfitArguments, as_declared
 from governance_client.drivers import ClientDriver
 from governance_client.events import ClientEvent, event, new_id
 from governance_client.exchange import Flow
@@ -286,7 +286,7 @@ def seconds_to_wait(wait: bool | float) -> float | None:
 
 
 def _payload(arguments: Mapping[str, Any], details: CallDetails) -> str:
-    return payloads.arguments_json(completed(arguments, details.get("input_schema")))
+    return payloads.arguments_json(as_declared(arguments, details.get("input_schema")))
 
 
 def _same(arguments: Mapping[str, Any], details: CallDetails, payload: str) -> bool:
@@ -297,4 +297,6 @@ def _same(arguments: Mapping[str, Any], details: CallDetails, payload: str) -> b
 
 
 def _untold(question: Question, error: Exception) -> ToolDecision:
+    if isinstance(error, UnfitArguments):
+        return question.without_answer("invalid", str(error))
     return question.without_answer("invalid", f"its arguments cannot be told exactly: {error}")

@@ -178,7 +178,7 @@ async def test_policies_see_the_servers_name_the_annotations_and_the_task(
 def test_defaults_that_the_server_declares_are_asked_about(service: Served, tmp_path: Path) -> None:
     """What is passed on is what the client wrote; a schema without an end lets nothing through."""
     tools = [
-        tool("echo", inputSchema={"properties": {"force": {"default": "yes"}}}),
+        tool("echo", inputSchema={"properties": {"force": {"default": "yes"}, "text": {"type": "string"}}}),
         tool("lead", inputSchema={"$ref": "#"}),
     ]
 
@@ -188,6 +188,8 @@ def test_defaults_that_the_server_declares_are_asked_about(service: Served, tmp_
             assert (await proxy.to_server())["params"]["arguments"] == {"text": "x"}
             await proxy.server_says({"id": 1, "result": {"content": []}})
             await proxy.to_client()
+            await proxy.say(call(3, "echo", text=["x"]))
+            assert "`text` is a list, and the tool takes a text" in await proxy.refusal()
             await proxy.say(call(2, "lead", text="x"))
             assert "cannot be told exactly" in await proxy.refusal()
             assert await proxy.nothing_reached_the_server()

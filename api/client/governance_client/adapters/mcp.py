@@ -5,24 +5,28 @@
 
 The session stays what it is; `client.call_tool`, a session group, and whatever else uses the session are
 governed with it. What was refused is a tool error whose text says why. A call that the server answers by
-asking for input (`input_required`) is one call, however many rounds it takes. What the server has listed of a
-tool goes along: its annotations, which the service takes as a hint that can only make a decision stricter,
-and the defaults that it declares for arguments that are left out.
+asking for input (`input_required`) is one call, however many rounds it takes. What the server lists of a
+tool goes along, and is asked for if nobody has: its annotations, which the service takes as a hint that can
+only make a decision stricter, and its schema: defaults of arguments that are left out are asked about, and
+what does not fit it is refused.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-from typing import Any
+from typing import Any, Final
 
 from mcp import ClientSession, MCPError
-from mcp.types import CallToolResult, InputRequiredResult, TextContent
+from mcp.types import CallToolResult, InputRequiredResult, PaginatedRequestParams, TextContent
 
 from governance_client.adapters.mcp_results import failure, problem
 from governance_client.decision import ToolDecision
 from governance_client.guard import CallDetails
 from governance_client.run_core import NoCurrentRun, RunCore, current_run
+
+MOST_PAGES: Final = 100
+"""Of a server's list of tools."""
 
 
 def govern(session: ClientSession, *, run: RunCore | None = None, prefix: str = "") -> ClientSession:
@@ -85,8 +89,21 @@ class _Calls:
         run = self._given or current_run()
         if run is None:
             raise NoCurrentRun
-        asking = run.asking(self._prefix + name, arguments or {}, self._listed.get(name, {}))
+        if name not in self._listed:
+            await self._learn(name)
+        asking = run.asking(self._prefix + name, arguments or {}, self._listed[name])
         return run, await run.driver.run_async(asking)
+
+    async def _learn(self, name: str) -> None:
+        """What the server lists of a tool, and of those before it; of one that it does not list, nothing."""
+        params: PaginatedRequestParams | None = None
+        with contextlib.suppress(MCPError):
+            for _ in range(MOST_PAGES):
+                page = await self.list_tools(params=params)
+                if name in self._listed or page.next_cursor is None:
+                    break
+                params = PaginatedRequestParams(cursor=page.next_cursor)
+        self._listed.setdefault(name, {})
 
 
 def _round(name: str, arguments: dict[str, Any] | None, state: str | None) -> str:

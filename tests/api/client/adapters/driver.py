@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from governance_client import AsyncGovernance
+from pydantic import BaseModel
 
 Script = list[list[tuple[str, dict[str, Any]]]]
 """Steps; a step is the tool calls of one answer of the model."""
@@ -22,6 +23,10 @@ DONE = "that is all"
 
 class OutOfOrder(Exception):
     """What the model of a script that is used up raises where it should fail."""
+
+
+class Where(BaseModel):
+    path: str
 
 
 @dataclass
@@ -52,12 +57,17 @@ class Tools:
             self.ran.append(("wire", {"to": to}))
             return f"wired to {to}"
 
+        def drop(table: str, really: bool = False, where: Where | None = None) -> str:
+            """Drop a table, or what of it a condition names."""
+            self.ran.append(("drop", {"table": table, "really": really}))
+            return "dropped"
+
         def stumble(at: str) -> str:
             """Fail."""
             self.ran.append(("stumble", {"at": at}))
             raise ValueError(f"stumbled at {at}")
 
-        return [look, pay, rent, wire, stumble]
+        return [look, pay, rent, wire, drop, stumble]
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,15 @@ from typing import Any, Self
 
 from governance_client import AsyncGovernance, ClientSettings
 
-from tests.harness.policy_bodies import on_tool
+from tests.harness.policy_bodies import on_tool, policy_body, where
 from tests.harness.running_service import Served
 
 POLICIES = [
     on_tool("No wires", "block", "wire"),
     on_tool("Ask before paying", "require_approval", "pay"),
     on_tool("Label looks", "allow", "look", on="tool.completed", labels={"add": ["looked"]}),
+    policy_body("No dropping", "block", where("inputPayload.really", "equals", True)),
+    policy_body("No etc", "block", where("inputPayload.where.path", "starts_with", "/etc")),
     on_tool("Ask soon", "require_approval", "rent", approval={"expiresAfterSeconds": 600}),
 ]
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from governance_client import NoCurrentRun
+from governance_client import AsyncGovernance, NoCurrentRun
 from governance_client.adapters.mcp import govern
 from mcp import Client, MCPError
 from mcp.client.session import ClientRequestContext
@@ -26,7 +26,7 @@ from mcp.types import (
 )
 
 from tests.api.client.adapters.driver import TASK
-from tests.api.client.adapters.place import Place
+from tests.api.client.adapters.place import Place, within
 
 
 def called(place: Place, server: MCPServer, *tools: str, prefix: str = "", **options: Any) -> list[str]:
@@ -68,6 +68,31 @@ def test_defaults_that_a_server_declares_are_asked_about(place: Place) -> None:
     assert called(place, server, "close_account") == ["closed, True"]
     (asked,) = [each for each in place.service.audit("decision") if each["runId"] == place.run()["runId"]]
     assert place.run()["toolCalls"][0]["inputPayload"] == {"at": "noon", "force": True}, asked
+
+
+def test_what_nobody_has_listed_is_listed_before_it_is_called(place: Place) -> None:
+    server = MCPServer("bank")
+
+    @server.tool()
+    def close_account(at: str, force: bool = True) -> str:
+        return f"closed, {force}"
+
+    async def job(governance: AsyncGovernance) -> list[str]:
+        async with governance.run(task=TASK), Client(server) as client:
+            govern(client.session)
+            given = ({"at": "noon"}, {"at": "noon", "force": "no"}, {"at": ["noon"]})
+            results = [await client.call_tool("close_account", each) for each in given]
+            results.append(await client.call_tool("open_account", {"at": "noon"}))
+            return [result.content[0].text for result in results]  # type: ignore[union-attr]
+
+    closed, converted, listed, unknown = within(place, job)
+    assert closed == "closed, True"
+    assert "`force` is a text" in converted and "`at` is a list" in listed
+    assert "Unknown tool" in unknown
+    assert [each["inputPayload"] for each in place.run()["toolCalls"]] == [
+        {"at": "noon", "force": True},
+        {"at": "noon"},
+    ]
 
 
 @pytest.mark.parametrize("failed", [False, True])

@@ -305,8 +305,11 @@ def test_the_same_call_twice_under_one_id_runs_as_often_as_it_was_approved(
 
 
 def test_a_decision_is_of_its_own_call_though_another_has_its_id(place: Place, tools: Tools) -> None:
-    calls = Calls()
-    of = {each.__name__: GovernedTool(calls, function_tool(each)) for each in tools.functions}
+    def look(at: str, by: int = 0) -> str:
+        return at
+
+    calls, functions = Calls(), [*tools.functions, look]
+    of = {each.__name__: GovernedTool(calls, function_tool(each)) for each in functions}
 
     async def decided(tool: str, arguments: str) -> ToolDecision:
         return await calls.decide(of[tool], arguments, "call-1", wait=False)

@@ -122,6 +122,32 @@ def test_the_model_reads_why_a_call_is_blocked_and_goes_on(
     assert run["status"] == "completed"
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        *({"really": each} for each in (True, "true", "yes", "1", 1, 1.0)),
+        *({"where": each} for each in ({"path": "/etc"}, '{"path": "/etc"}', '{"path": "\\u002fetc"}')),
+    ],
+    ids=str,
+)
+def test_what_an_sdk_would_convert_runs_unseen_by_no_policy(
+    driver: Driver, place: Place, tools: Tools, more: dict[str, Any]
+) -> None:
+    play(driver, place, [[("drop", {"table": "orders", **more})], *LOOK], tools)
+
+    assert tools.ran == [SEEN]
+
+
+def test_what_is_refused_as_it_does_not_fit_may_be_given_anew(
+    driver: Driver, place: Place, tools: Tools
+) -> None:
+    script: Script = [[("drop", {"table": "orders", "really": "no"})], [("drop", {"table": "orders"})]]
+    outcome = play(driver, place, script, tools)
+
+    assert tools.ran[-1] == ("drop", {"table": "orders", "really": False})
+    assert driver.name == "pydantic-ai" or "`really` is a text, and the tool takes" in outcome.answers[0]
+
+
 def test_calls_of_one_answer_are_decided_one_by_one(driver: Driver, place: Place, tools: Tools) -> None:
     outcome = play(driver, place, [[*WIRE[0], *LOOK[0]]], tools)
 
