@@ -38,13 +38,12 @@ from agents import (
     UserError,
 )
 
+from governance_client.adapters.openai_conversations import conversation, names_read
 from governance_client.adapters.openai_tools import Calls, GovernedTool
 from governance_client.governance import AsyncAgentRun, AsyncGovernance
 
 R = TypeVar("R", RunResult, RunResultStreaming)
 _RUN_ID = "governance_run_id"
-_CONVERSATIONS = ("conversation_id", "previous_response_id")
-"""Options that name what the provider keeps of what went before."""
 
 
 class GovernedRunner:
@@ -105,24 +104,21 @@ class GovernedRunner:
         continues: str | None,
         options: dict[str, Any],
     ) -> AsyncAgentRun:
-        before = continues or (None if run_id else await self._before(input, options))
-        model = _model(agent, options)
-        return self._governance.run(_text(input), run_id=run_id, model=model, continues=before)
-
-    async def _before(self, input: Any, options: dict[str, Any]) -> str | None:
-        """The run whose results the model reads before this input."""
         session = options.get("session")
         items = [] if session is None else list(await session.get_items())
-        items += input if isinstance(input, list) else []
-        ids = [item.get("call_id") for item in items if isinstance(item, dict)]
-        ids += [options.get(name) for name in _CONVERSATIONS]
-        return self._calls.latest_run(ids)
+        read = conversation(items + (input if isinstance(input, list) else []), options)
+        before = continues or (None if run_id else self._calls.conversations.latest_run(read))
+        model = _model(agent, options)
+        run = self._governance.run(_text(input), run_id=run_id, model=model, continues=before)
+        self._calls.conversations.remember(run.run_id, read)
+        return run
 
     def _left(self, run: AsyncAgentRun, result: R, options: dict[str, Any]) -> R:
         """The result with the run's id; a run that is interrupted has not ended."""
         if result.interruptions:
             run.pause()
-        self._calls.remember(run, result.last_response_id, options.get("conversation_id"))
+        named = names_read({**options, "previous_response_id": result.last_response_id})
+        self._calls.conversations.remember(run.run_id, named)
         setattr(result, _RUN_ID, run.run_id)
         return result
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 
 import copy
 import json
-from collections import OrderedDict
-from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,30 +18,28 @@ from agents import (
 from agents.agent_tool_state import get_agent_tool_state_scope, peek_agent_tool_run_result
 from agents.tool_context import ToolContext
 
+from governance_client.adapters.openai_conversations import Conversations, call_read
 from governance_client.decision import Question, ToolDecision
 from governance_client.guard import CallDetails
 from governance_client.run_core import NoCurrentRun, RunCore, current_run
 
-MOST_REMEMBERED: Final = 10_000
-"""Calls and conversations of which a runner remembers the run."""
 _FAILED: Final = "_function_tool_default_failure_handled"
 """What the SDK notes in a call's context when a tool's exception became the text of its output."""
 
 
 class Calls:
-    """Those of all runs of a runner: the decisions of those that have not begun, and the runs of those that
-    have."""
+    """Those of all runs of a runner: the decisions of those that have not begun, and what the runs of those
+    that have go on from."""
 
     def __init__(self) -> None:
+        self.conversations = Conversations()
         self._decided: dict[tuple[str, ...], list[ToolDecision]] = {}
         """By all that a call is: a model may give two the same id, and may want one twice."""
-        self._runs: OrderedDict[str, str] = OrderedDict()
-        """By the ids of calls, answers and conversations."""
 
     async def decide(self, tool: GovernedTool, arguments: str, call_id: str, *, wait: bool) -> ToolDecision:
         """The decision on a call of the current run, which is kept if the call may run."""
         run = _current()
-        key = _call(run, tool.tool.name, arguments, call_id)
+        key = run.run_id, *call_read(call_id, tool.tool.name, arguments)
         if key not in self._decided:
             decision = await tool.ask(run, arguments, call_id, wait=wait)
             if not decision.allowed:
@@ -55,26 +50,13 @@ class Calls:
     def begin(self, tool: GovernedTool, arguments: str, call_id: str) -> RunCore:
         """The run of a call that begins; its decision holds for nothing else."""
         run = _current()
-        key = _call(run, tool.tool.name, arguments, call_id)
+        read = call_read(call_id, tool.tool.name, arguments)
+        key = run.run_id, *read
         decided = self._decided.pop(key, [])
         if len(decided) > 1:
             self._decided[key] = decided[1:]
-        self.remember(run, call_id)
+        self.conversations.remember(run.run_id, [(call_id,), read])
         return run
-
-    def remember(self, run: RunCore, *ids: str | None) -> None:
-        """Whoever reads these ids again has before it what the run was given."""
-        for each in ids:
-            if each is not None:
-                self._runs[each] = run.run_id
-                self._runs.move_to_end(each)
-        while len(self._runs) > MOST_REMEMBERED:
-            self._runs.popitem(last=False)
-
-    def latest_run(self, ids: Iterable[str | None]) -> str | None:
-        """That of the last of these ids whose run is known."""
-        known = [self._runs[each] for each in ids if each is not None and each in self._runs]
-        return known[-1] if known else None
 
 
 @dataclass(frozen=True)
@@ -140,14 +122,8 @@ class GovernedTool:
             run.failed(decision, str(output))
         else:
             run.completed(decision, output)
+        self.calls.conversations.remember(run.run_id, [(context.tool_call_id, str(output))])
         return output
-
-
-def _call(run: RunCore, tool: str, arguments: str, call_id: str) -> tuple[str, ...]:
-    """All that a call is; the same arguments are the same however they are spelled."""
-    with suppress(ValueError):
-        arguments = json.dumps(json.loads(arguments or "{}"), sort_keys=True)
-    return run.run_id, call_id, tool, arguments
 
 
 def _current() -> RunCore:

@@ -13,6 +13,7 @@ from agents.testing import ScriptedModel, assistant_message, function_call
 from governance_client import AsyncGovernance
 from governance_client.adapters.langchain import GovernanceMiddleware
 from governance_client.adapters.openai_agents import GovernedRunner
+from governance_client.adapters.openai_conversations import Conversations, call_read, conversation
 from governance_client.adapters.pydantic_ai import Governed
 from langchain.agents import create_agent
 from langchain_core.caches import InMemoryCache
@@ -97,7 +98,7 @@ async def pydantic_by_history(governance: AsyncGovernance, tools: Tools) -> None
 
 
 @pytest.mark.parametrize(
-    "conversation",
+    "talk",
     [
         openai_by_input,
         openai_by_session,
@@ -109,17 +110,78 @@ async def pydantic_by_history(governance: AsyncGovernance, tools: Tools) -> None
     ],
 )
 def test_the_next_prompt_has_the_labels_of_the_one_before(
-    conversation: Callable[[AsyncGovernance, Tools], Awaitable[None]], place: Place, tools: Tools
+    talk: Callable[[AsyncGovernance, Tools], Awaitable[None]], place: Place, tools: Tools
 ) -> None:
     async def whole() -> None:
         async with place.governance() as governance:
-            await conversation(governance, tools)
+            await talk(governance, tools)
 
     asyncio.run(whole())
     found = {run["task"]: run for run in place.runs()}
     assert sorted(found) == sorted([TASK, NEXT]) and len(tools.ran) == 1
     for run in found.values():
         assert (run["status"], run["labels"], run["parentRunId"]) == ("completed", ["looked"], None)
+
+
+def test_conversations_whose_models_count_their_calls_alike_are_told_apart(place: Place) -> None:
+    def look(at: str) -> str:
+        return at
+
+    def read(at: str) -> str:
+        return mails.pop()
+
+    def agent(*calls: tuple[str, str]) -> Agent[Any]:
+        steps = [
+            [function_call(tool, f'{{"at": "{at}"}}', call_id=f"call_{number}")]
+            for number, (tool, at) in enumerate(calls)
+        ]
+        model = ScriptedModel([*steps, [assistant_message("done")]])
+        return Agent(name="clerk", model=model, tools=[function_tool(look), function_tool(read)])
+
+    async def whole() -> None:
+        async with place.governance() as governance:
+            runner = GovernedRunner(governance)
+            talks = {
+                "looked": [("look", "mails"), ("read", "inbox")],
+                "other call": [("read", "inbox"), ("read", "inbox")],
+                "other output": [("read", "inbox"), ("read", "inbox")],
+                "fewer": [("read", "inbox")],
+            }
+            said = {
+                name: (await runner.run(agent(*calls), name, run_config=UNTRACED)).to_input_list()
+                for name, calls in talks.items()
+            }
+            for name in (*talks, *reversed(talks)):
+                next_prompt = [*said[name], {"role": "user", "content": f"{name}, next"}]
+                await runner.run(agent(), next_prompt, run_config=UNTRACED)
+
+    mails = [str(number) for number in range(9)]
+    asyncio.run(whole())
+    found = [(run["task"], run["labels"]) for run in place.runs() if run["task"].endswith("next")]
+    assert len(found) == 8
+    assert all(labels == (["looked"] if task == "looked, next" else []) for task, labels in found), found
+
+
+def test_the_same_calls_with_other_outputs_are_another_conversation() -> None:
+    conversations = Conversations()
+    call = {"type": "function_call", "call_id": "1", "name": "read", "arguments": '{"a": 1, "b": 2}'}
+    spelled = {**call, "arguments": '{"b":2,"a":1}'}
+    for run, output in (("run-1", "one"), ("run-2", "two"), ("run-3", None)):
+        conversations.remember(run, [("1",), call_read("1", "read", '{"a": 1, "b": 2}')])
+        if output is not None:
+            conversations.remember(run, [("1", output)])
+    conversations.remember("run-4", [("conversation-1",)])
+
+    def before(*items: Any, **options: str) -> str | None:
+        return conversations.latest_run(conversation([*items], options))
+
+    said = {"type": "function_call_output", "call_id": "1"}
+    assert before(spelled, {**said, "output": "one"}) == "run-1"
+    assert before(call, {**said, "output": "two"}) == "run-2"
+    assert before(call) == "run-3", "the latest"
+    assert before({**said, "output": "cut"}) == "run-3"
+    assert before(call, conversation_id="conversation-1") == "run-4"
+    assert before({**call, "call_id": "2"}, {"role": "user", "content": "hello"}, "odd") is None
 
 
 def test_an_answer_that_a_cache_gives_out_again_keeps_its_run(place: Place, tools: Tools) -> None:
