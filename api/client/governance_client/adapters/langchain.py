@@ -88,16 +88,14 @@ class GovernanceMiddleware(AgentMiddleware[Any, Any, Any]):
     def outcomes(self, interrupts: Sequence[Interrupt]) -> Command[Any]:
         """What people have said to the calls that wait for them, once they have, to go on with; other
         interrupts are left out."""
-        waiting = _waiting(interrupts)
-        return _resumption(
-            {at: run.driver.run(run.waiting(each, None)) for at, run, each in self._about(waiting)}
-        )
+        about = self._about(_waiting(interrupts))
+        return _resumption([at for at, run, each in about if run.driver.run(run.waiting(each, None))])
 
     async def aoutcomes(self, interrupts: Sequence[Interrupt]) -> Command[Any]:
         """As `outcomes`."""
         about = self._about(_waiting(interrupts))
         return _resumption(
-            {at: await run.driver.run_async(run.waiting(each, None)) for at, run, each in about}
+            [at for at, run, each in about if await run.driver.run_async(run.waiting(each, None))]
         )
 
     def _about(self, waiting: dict[str, ToolDecision]) -> Iterator[tuple[str, RunCore, ToolDecision]]:
@@ -323,13 +321,10 @@ def _waiting(interrupts: Sequence[Interrupt]) -> dict[str, ToolDecision]:
     return {at: decision for at, decision in ours.items() if decision is not None}
 
 
-def _resumption(decisions: dict[str, ToolDecision]) -> Command[Any]:
-    return Command(
-        resume={
-            at: {"type": "approve"} if each.allowed else {"type": "reject", "message": each.agent_message}
-            for at, each in decisions.items()
-        }
-    )
+def _resumption(decided: Sequence[str]) -> Command[Any]:
+    """INVARIANT: it says neither yes nor no: the service is asked again, and a tool whose own interrupt is
+    given this, as where it names our approval or stands in one node with our call, is told nothing."""
+    return Command(resume={at: {} for at in decided})
 
 
 def _task(messages: Sequence[AnyMessage]) -> str | None:

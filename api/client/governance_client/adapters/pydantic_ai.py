@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Literal, Self
 
 from pydantic_ai import AgentRunResult, ApprovalRequired, CallDeferred, RunContext, ToolFailed
@@ -39,6 +39,7 @@ from pydantic_ai.tools import (
     ToolDefinition,
     ToolDenied,
 )
+from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 
 from governance_client.decision import still_waiting
 from governance_client.governance import AsyncAgentRun, AsyncGovernance
@@ -74,13 +75,18 @@ class Governed(AbstractCapability[Any]):
                 approvals[tool_call_id] = (
                     ToolApproved() if decision.allowed else ToolDenied(decision.agent_message)
                 )
-        return requests.build_results(approvals=approvals)
+        return requests.build_results(
+            approvals=approvals, metadata={each: {_DECISION: True} for each in approvals}
+        )
 
     # What Pydantic AI calls -----------------------------------------------------------------------
 
     def get_ordering(self) -> CapabilityOrdering:
         """Innermost: what other capabilities make of the arguments is what is asked about."""
         return CapabilityOrdering(position="innermost")
+
+    def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
+        return _Unapproved(toolset)
 
     async def for_run(self, ctx: RunContext[Any]) -> Self:
         return copy.copy(self)
@@ -159,6 +165,17 @@ class Governed(AbstractCapability[Any]):
             raise
         run.completed(decision, output)
         return output
+
+
+class _Unapproved(WrapperToolset[Any]):
+    """A yes of the service is none to what a tool asks for itself."""
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> Any:
+        if _DECISION in (ctx.tool_call_metadata or {}):
+            ctx = replace(ctx, tool_call_approved=False)
+        return await super().call_tool(name, tool_args, ctx, tool)
 
 
 def _text(prompt: Any) -> str | None:

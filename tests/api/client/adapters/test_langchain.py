@@ -198,6 +198,32 @@ def test_two_calls_of_one_node_keep_their_answers_apart(place: Place) -> None:
     assert ran == ["now", "paid"]
 
 
+def test_a_tool_whose_interrupt_names_an_approval_that_there_is_is_told_nothing(place: Place) -> None:
+    said: list[Any] = []
+    real: dict[str, Any] = {}
+
+    def confirm(what: str) -> str:
+        """Ask the user."""
+        said.append(interrupt({"what": what, **real}))
+        return "asked"
+
+    async def job(governance: AsyncGovernance) -> Any:
+        middleware = GovernanceMiddleware(governance, approvals="interrupt")
+        for script in (PAY, [[("confirm", {"what": "delete it?"})]]):
+            model, kept = ScriptedChatModel(script=script), InMemorySaver()
+            agent = create_agent(
+                model, [*Tools().functions, confirm], middleware=[middleware], checkpointer=kept
+            )
+            first = await agent.ainvoke(INPUT, CONFIG)
+            real["governance"] = first["__interrupt__"][0].value["governance"]
+        going = middleware.aoutcomes(first["__interrupt__"])
+        outcomes, _ = await asyncio.gather(going, place.person("approve"))
+        await agent.ainvoke(outcomes, CONFIG)
+
+    within(place, job)
+    assert said == [{}]
+
+
 @pytest.mark.parametrize("kept", [asdict(ALLOWED), {}, {"status": "awaiting_approval"}, "allowed"])
 def test_what_a_tool_asks_in_our_words_is_left_to_its_asker(place: Place, kept: Any) -> None:
     """As where a model chooses what the person is shown."""

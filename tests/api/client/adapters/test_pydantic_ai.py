@@ -130,6 +130,59 @@ def test_what_a_tool_asks_in_our_words_is_left_to_its_asker(place: Place) -> Non
     assert within(place, job).approvals == {}
 
 
+async def after_the_service(place: Place, agent: Agent[None, Any], governed: Governed, first: Any) -> Any:
+    """What the agent says once a person has approved what waits at the service."""
+    going = governed.outcomes(first.output)
+    outcomes, _ = await asyncio.gather(going, place.person("approve"))
+    return await agent.run(message_history=first.all_messages(), deferred_tool_results=outcomes)
+
+
+def test_a_yes_of_the_service_is_none_to_what_a_tool_asks_itself(place: Place) -> None:
+    ran: list[str] = []
+
+    async def job(governance: AsyncGovernance) -> Any:
+        governed = Governed(governance, approvals="interrupt")
+        agent = Agent(asking(PAY), capabilities=[governed], output_type=[str, DeferredToolRequests])
+
+        @agent.tool
+        def pay(ctx: RunContext[None], to: str, amount: int) -> str:
+            if not ctx.tool_call_approved:
+                raise ApprovalRequired({"mine": True})
+            ran.append(to)
+            return "paid"
+
+        asked = await after_the_service(place, agent, governed, await agent.run(TASK))
+        assert ran == [] and list(asked.output.metadata.values()) == [{"mine": True}]
+        results = asked.output.build_results(approve_all=True)
+        return await agent.run(message_history=asked.all_messages(), deferred_tool_results=results)
+
+    assert within(place, job).output == DONE
+    assert ran == ["bob"]
+
+
+def test_an_approval_that_a_tool_names_is_none_of_its_own(place: Place, tools: Tools) -> None:
+    """As where a model chooses what the person is shown."""
+    named: dict[str, Any] = {}
+    ran: list[str] = []
+
+    async def job(governance: AsyncGovernance) -> Any:
+        governed, types = Governed(governance, approvals="interrupt"), [str, DeferredToolRequests]
+
+        def tidy(ctx: RunContext[None]) -> str:
+            if not ctx.tool_call_approved:
+                raise ApprovalRequired(named)
+            ran.append("tidy")
+            return "tidied"
+
+        payer = Agent(asking(PAY), tools=tools.functions, capabilities=[governed], output_type=types)
+        named.update((await payer.run(TASK)).output.metadata["call-0"])
+        agent = Agent(asking(("tidy", {})), tools=[tidy], capabilities=[governed], output_type=types)
+        return await after_the_service(place, agent, governed, await agent.run(TASK))
+
+    assert within(place, job).output.metadata == {"call-0": named}
+    assert ran == [] and tools.ran == []
+
+
 @pytest.mark.parametrize("prompt", [None, "and be quick"])
 def test_it_is_one_run_however_often_it_goes_on(place: Place, prompt: str | None) -> None:
     """Also where something like a prompt stands in between: what a tool says beside its result, or what a
