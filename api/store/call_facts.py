@@ -79,8 +79,11 @@ def asserted(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {name: facts[name] for name in ASSERTED if name in facts}
 
 
-NAMING: Final = ("email", "preferred_username", "upn", "unique_name", "username")
-"""Claims in which identity providers say by what name somebody logs in, beside `sub`."""
+NAMING: Final = (
+    *("email", "emails", "mail", "preferred_username", "upn", "unique_name"),
+    *("username", "user_name", "cognito:username", "login"),
+)
+"""Claims in which identity providers say by what name somebody logs in, or by which ones, beside `sub`."""
 
 
 def acting(facts: Mapping[str, Any]) -> list[Any]:
@@ -89,7 +92,8 @@ def acting(facts: Mapping[str, Any]) -> list[Any]:
     found = [user.get("id"), user.get("email"), *(facts.get("delegation") or {}).get("chain", ())]
     party = user.get("claims")
     while isinstance(party, dict):
-        found += [party.get(claim) for claim in NAMING]
+        for told in (party.get(claim) for claim in NAMING):
+            found += told if isinstance(told, list) else [told]
         party = party.get("act")
     return found
 

@@ -46,8 +46,9 @@ class _Calls:
         self._given, self._prefix = run, prefix
         self._listed: dict[str, CallDetails] = {}
         """What is known of tools, by their names."""
-        self._begun: dict[str, tuple[RunCore, ToolDecision]] = {}
-        """Calls that the server has answered with a question: the call with the answer goes on with them."""
+        self._begun: dict[str, tuple[RunCore, str]] = {}
+        """Ids of calls that the server has answered with a question: the call with the answer is the same,
+        and is asked about once more, as it may have been halted meanwhile."""
 
     async def list_tools(self, *given: Any, **named: Any) -> Any:
         result = await self._list_tools(*given, **named)
@@ -63,7 +64,7 @@ class _Calls:
     ) -> Any:
         state, answers = named.get("request_state"), named.get("input_responses")
         begun = None if state is answers is None else self._begun.pop(_round(name, arguments, state), None)
-        run, decision = begun or await self._decision(name, arguments)
+        run, decision = await self._decision(name, arguments, begun)
         if not decision.allowed:
             return CallToolResult(
                 content=[TextContent(type="text", text=decision.agent_message)], is_error=True
@@ -78,20 +79,24 @@ class _Calls:
             run.failed(decision, error)
             raise
         if isinstance(result, InputRequiredResult):
-            self._begun[_round(name, arguments, result.request_state)] = (run, decision)
+            run.postponed(decision)
+            self._begun[_round(name, arguments, result.request_state)] = (run, decision.tool_call_id)
         elif isinstance(result, CallToolResult) and result.is_error:
             run.failed(decision, failure(result.model_dump(mode="json", by_alias=True, exclude_none=True)))
         else:
             run.completed(decision, _output(result))
         return result
 
-    async def _decision(self, name: str, arguments: dict[str, Any] | None) -> tuple[RunCore, ToolDecision]:
-        run = self._given or current_run()
+    async def _decision(
+        self, name: str, arguments: dict[str, Any] | None, begun: tuple[RunCore, str] | None
+    ) -> tuple[RunCore, ToolDecision]:
+        run, tool_call_id = begun or (self._given or current_run(), None)
         if run is None:
             raise NoCurrentRun
         if name not in self._listed:
             await self._learn(name)
-        asking = run.asking(self._prefix + name, arguments or {}, self._listed[name])
+        details: CallDetails = {**self._listed[name], "tool_call_id": tool_call_id}
+        asking = run.asking(self._prefix + name, arguments or {}, details)
         return run, await run.driver.run_async(asking)
 
     async def _learn(self, name: str) -> None:

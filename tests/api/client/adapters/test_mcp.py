@@ -162,6 +162,29 @@ def test_a_call_that_its_server_asks_back_about_is_one_call(place: Place, state:
     assert [(call["status"], call["completion"]) for call in calls] == [("allowed", "completed")] * 2
 
 
+def test_a_call_that_is_halted_between_its_rounds_does_not_go_on(place: Place) -> None:
+    server = MCPServer("bank")
+    rounds: list[str] = []
+
+    @server.tool()
+    def look(at: str, ctx: Context[Any]) -> str | InputRequiredResult:
+        rounds.append(at)
+        form = ElicitRequestFormParams(message="?", requested_schema={"type": "object", "properties": {}})
+        return InputRequiredResult(
+            input_requests={"which": ElicitRequest(params=form)}, request_state=f"round-{len(rounds)}"
+        )
+
+    async def answer(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+        if len(rounds) == 2:
+            halt = {"agentId": place.agent_id, "reason": "stop"}
+            assert place.service.call("admin", "POST", "/v1/halt", halt).status_code == 200
+        return ElicitResult(action="accept", content={})
+
+    (said,) = called(place, server, "look", elicitation_callback=answer)
+    assert "a person has stopped this agent" in said
+    assert rounds == ["noon"] * 2
+
+
 async def test_without_a_run_nothing_is_called() -> None:
     async with Client(MCPServer("bank")) as client:
         govern(client.session)
