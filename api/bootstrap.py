@@ -83,7 +83,7 @@ def prepare(
         store.refuse_foreign_file()
         mark = AuditMark(settings)
         mark.refuse(as_copy=True)
-        _refuse_empty_server(settings, store)
+        _refuse_empty(settings, store)
         store.migrate()
         store.check_pages()
         secret = signing_secret(settings)
@@ -139,12 +139,11 @@ def _refuse_lost_database(settings: Settings) -> None:
         )
 
 
-def _refuse_empty_server(settings: Settings, store: Database) -> None:
-    """The same for PostgreSQL, before anything is made there that services would find which run. Of keys only
-    one that the service has made itself says that there was a database: one that a setting names may be there
-    before."""
-    if store.is_sqlite:
-        return
+def _refuse_empty(settings: Settings, store: Database) -> None:
+    """The same of a database of PostgreSQL, before anything is made there that services would find which run,
+    and of an embedded one that has tables with nothing in them. Of keys only one that the service has made
+    itself says that there was a database: one that a setting names may be there before. Nor does the signing
+    secret: a first start that dies has made it before its database."""
     key, mark = key_file(settings), AuditMark(settings)
     signs = [key] if settings.audit_key_file is None and key.exists() else []
     signs += [mark.path] if mark.names_this else []
@@ -155,13 +154,18 @@ def _refuse_empty_server(settings: Settings, store: Database) -> None:
         is_used = "organisations" in tables and store.rows("SELECT 1 FROM organisations LIMIT 1")
     if is_used or COPY_PROGRESS in tables:  # of which it is said that it is not whole
         return
+    what = f"database `{store.path}`" if store.is_sqlite else "PostgreSQL database"
     before = settings.data_dir / "governance.sqlite"
     raise SettingsError(
-        f"the PostgreSQL database is empty, but `{signs[0]}` is there, so there was one: mend --database-url "
+        f"the {what} is empty, but `{signs[0]}` is there, so there was one: mend --database-url "
         "or GOVERNANCE_DATABASE_URL, or put the database back from its backup"
-        + (f", or take `{before}` along with `governance copy --to URL`" if before.exists() else "")
+        + (
+            f", or take `{before}` along with `governance copy --to URL`"
+            if before.exists() and not store.is_sqlite
+            else ""
+        )
         + ". To begin anew, move "
-        + " and ".join(f"`{each}`" for each in signs)
+        + " and ".join(f"`{each}`" for each in (*signs, *([store.path] if store.is_sqlite else [])))
         + " away"
     )
 

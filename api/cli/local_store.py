@@ -26,6 +26,11 @@ T = TypeVar("T")
 NODES: Final = "0019_nodes"
 """The migration since which a service tells that it runs; nobody wrote the table of before, of that name."""
 
+EMPTY: Final = (
+    "the database `{path}` is empty; put it, or a backup of it, in its place, or say where it is with "
+    "--data-dir; if there was none, start the service once with `governance serve`"
+)
+
 
 def add_place(parser: argparse.ArgumentParser) -> None:
     """Where the data is."""
@@ -248,6 +253,8 @@ def opened(
                     "or say where it is with --data-dir",
                     USAGE,
                 )
+            if path.stat().st_size == 0:  # with tables in it a start would take it for a first one
+                raise CommandError(EMPTY.format(path=path), USAGE)
             stack.enter_context(left_without_log(path))
             if reads and _is_older_copy(path, url):
                 url = stack.enter_context(_copied(path))

@@ -295,6 +295,19 @@ def test_an_empty_server_under_the_key_of_another_database_is_refused(
     assert not prepare(tmp_path, database_url=postgres_url).made_anything
 
 
+def test_tables_that_are_empty_under_the_key_of_what_was_there_are_refused(
+    tmp_path: Path, store: Database
+) -> None:
+    """Whoever made them. The signing secret alone says nothing: a first start that died has made it, too."""
+    store.migrate()
+    create(tmp_path / "data" / "audit-key", new_key())
+    with pytest.raises(SettingsError, match=r"governance.sqlite` is empty, but `.*audit-key` is there"):
+        prepare(tmp_path)
+    (tmp_path / "data" / "audit-key").unlink()
+    kept(tmp_path / "data" / FILE, "secret", lambda: "0123456789abcdef" * 4, "")
+    assert prepare(tmp_path).made_anything
+
+
 # Many at once -------------------------------------------------------------------------------------
 
 ONE = """

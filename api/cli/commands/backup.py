@@ -7,7 +7,7 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
-from api.cli.local_store import add_place, settings_of
+from api.cli.local_store import EMPTY, add_place, settings_of
 from api.cli.output_file import output_file
 from api.cli.terminal import USAGE, CommandError, Subparsers
 
@@ -57,7 +57,8 @@ def _copy(source: Path, target: Path) -> None:
     ):
         # From here on it reads one state: else each commit of the service would make it begin again.
         live.execute("BEGIN")
-        live.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+        if live.execute("SELECT COUNT(*) FROM sqlite_master").fetchone() == (0,):
+            raise CommandError(EMPTY.format(path=source), USAGE)
         task = progress.add_task("copying")
         live.backup(
             copy,

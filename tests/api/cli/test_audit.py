@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 from pathlib import Path
@@ -93,7 +94,11 @@ def test_a_database_of_nobody_has_no_record_to_verify(data_shell: DataShell) -> 
     """As where its name was mistyped, or its volume is not mounted; code 0 would say that all is well."""
     for path in data_shell.data.iterdir():
         path.unlink()
-    (data_shell.data / "governance.sqlite").touch()
+    path = data_shell.data / "governance.sqlite"
+    path.touch()
+    assert "is empty" in data_shell.refused("audit", "verify", code=2)
+    with contextlib.closing(Database(f"sqlite:///{path}")) as store:
+        store.migrate()
     assert "holds no organisation" in data_shell.refused("audit", "verify")
     assert "holds no organisation" in data_shell.refused("audit", "verify", "--format", "json")
 

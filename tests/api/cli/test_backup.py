@@ -157,6 +157,22 @@ def test_backup_of_postgres_says_what_to_use(data_shell: DataShell, tmp_path: Pa
     assert "pg_dump" in data_shell.refused(*words, code=2)
 
 
+@pytest.mark.parametrize(
+    "words", ["users list", "audit verify", "audit accept-restored", "audit rekey --lost", "backup"]
+)
+def test_no_command_makes_a_database_of_an_empty_file(
+    data_shell: DataShell, tmp_path: Path, words: str
+) -> None:
+    """As a copy leaves behind that failed: with tables in it the next start would take it for a first one."""
+    database = data_shell.data / "governance.sqlite"
+    for each in data_shell.data.glob("governance.sqlite*"):
+        each.unlink()
+    database.touch()
+    file = [str(tmp_path / "copy.sqlite")] if words == "backup" else []
+    assert "is empty" in data_shell.refused(*words.split(), *file, code=2)
+    assert database.stat().st_size == 0 and not (tmp_path / "copy.sqlite").exists()
+
+
 def test_a_copy_that_was_looked_at_is_still_known_as_one(data_shell: DataShell, tmp_path: Path) -> None:
     copy, database = tmp_path / "copy.sqlite", data_shell.data / "governance.sqlite"
     assert data_shell.run("backup", str(copy))[0] == 0
