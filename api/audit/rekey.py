@@ -142,6 +142,11 @@ def _hand_over(
     signs = old is not None and old.public == follows
     if not signs and (_aside(path, follows).exists() or _is_there(settings, follows)):
         raise NoHandover("somebody else has just begun with a new key; see `governance audit key`")
+    if not signs and (kept := kept_file(path, follows)).exists():
+        raise NoHandover(
+            f"the key that signs the audit log is `{kept}`; put it in the place of `{path}`, and run this "
+            "again"
+        )
     if not signs and not lost:
         raise NoHandover(
             f"the key that signs the audit log is not in `{path}`; put it back from the backup or from "

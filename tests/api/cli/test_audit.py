@@ -211,6 +211,20 @@ def test_a_lost_key_is_given_up_only_when_that_is_said(data_shell: DataShell) ->
     assert code == 1 and "signed with another key" in error
 
 
+def test_a_key_that_lies_beside_is_not_lost(data_shell: DataShell, tmp_path: Path) -> None:
+    """As where a backup of before a change of the key was put back."""
+    sign(data_shell)
+    key, copy = data_shell.data / "audit-key", tmp_path / "copy.sqlite"
+    kept = key.with_name(f"audit-key.{data_shell.json('audit', 'key')[0]['keyId']}")
+    assert data_shell.run("backup", str(copy))[0] == 0
+    assert data_shell.run("audit", "rekey")[0] == 0
+    copy.replace(data_shell.data / "governance.sqlite")
+    for words in (["audit", "rekey"], ["audit", "rekey", "--lost"]):
+        assert f"is `{kept}`; put it in the place of `{key}`" in data_shell.refused(*words)
+    kept.replace(key)
+    assert data_shell.run("audit", "rekey")[0] == 0
+
+
 def test_without_a_key_file_it_is_said_what_was_compared(data_shell: DataShell) -> None:
     sign(data_shell)
     public = data_shell.json("audit", "key")[0]["publicKey"]
