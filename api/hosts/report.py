@@ -228,8 +228,22 @@ def readable(value: Any, depth: int = 0) -> Any:
     if depth > MOST_NESTED:
         return plain(value)
     if isinstance(value, dict):
-        return {_whole(name): readable(item, depth + 1) for name, item in value.items()}
+        return {name: readable(item, depth + 1) for name, item in _members(value)}
     return [readable(item, depth + 1) for item in value]
+
+
+def _members(value: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Each with a name that can be read. INVARIANT: none takes the place of another one whose name is alike
+    then: those that can be read as they are keep theirs, the others are numbered."""
+    named: set[str] = set()
+    alike: dict[str, int] = {}
+    for name, item in sorted(value.items(), key=lambda member: _whole(member[0]) != member[0]):
+        told = whole = _whole(name)
+        while told in named:
+            alike[whole] = alike.get(whole, 1) + 1
+            told = f"{whole} ({alike[whole]})"
+        named.add(told)
+        yield told, item
 
 
 def _whole(text: str) -> str:
@@ -246,7 +260,7 @@ def shortened(value: Any, depth: int = 0) -> Any:
     if depth > MOST_NESTED:
         return plain(value)
     if isinstance(value, dict):
-        return {_whole(name): shortened(item, depth + 1) for name, item in value.items()}
+        return {name: shortened(item, depth + 1) for name, item in _members(value)}
     return [shortened(item, depth + 1) for item in value[:1_000]]
 
 

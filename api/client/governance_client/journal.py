@@ -29,7 +29,7 @@ from typing import Any, Final
 
 from governance_client.client_key import ClientKey, digest
 from governance_client.events import ClientEvent, new_id
-from governance_client.payloads import plainly
+from governance_client.payloads import members, plainly
 from governance_client.report_queue import FOR_THE_KEY, Settled, kept_there
 from governance_client.settings import ClientSettings
 
@@ -309,10 +309,7 @@ def _left(file: _JournalFile) -> list[_Kept]:
 
 
 def _event(line: bytes) -> ClientEvent:
-    return _event_of(json.loads(line), line)
-
-
-def _event_of(said: Any, line: bytes) -> ClientEvent:
+    said = json.loads(line)
     try:
         event_id, run_id, event_type = (str(said[name]) for name in ("eventId", "runId", "eventType"))
     except (KeyError, TypeError):
@@ -322,12 +319,15 @@ def _event_of(said: Any, line: bytes) -> ClientEvent:
     named = (told.get(name) for name in ("continuesRunId", "parentRunId"))
     before = (each for each in named if isinstance(each, str) and each != run_id)
     made = ClientEvent(event_id, event_type, (*before, run_id), line, None, str(said.get("timestamp")))
-    return replace(made, plainer=partial(_plainer, made, said, told)) if event_type in _PLAIN else made
+    return replace(made, plainer=partial(_plainer, made)) if event_type in _PLAIN else made
 
 
-def _plainer(event: ClientEvent, said: dict[str, Any], told: dict[str, Any]) -> ClientEvent:
+def _plainer(event: ClientEvent) -> ClientEvent:
     """Under the same id, as nothing is recorded under it yet, so that it is recorded once however often."""
-    content = json.dumps({**said, "metadata": plainly(told)}, ensure_ascii=False)
+    said = json.loads(event.content, object_pairs_hook=members)
+    told = said.get("metadata")
+    plain = plainly(told if isinstance(told, dict) else {})
+    content = json.dumps({**said, "metadata": plain}, ensure_ascii=False)
     return replace(event, content=content.encode(), plainer=None)
 
 

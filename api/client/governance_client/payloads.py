@@ -12,7 +12,7 @@ import dataclasses
 import inspect
 import json
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import date, time
 from decimal import Decimal
 from enum import Enum
@@ -47,7 +47,8 @@ def arguments_json(arguments: Mapping[str, Any]) -> str:
 def output_json(output: Any) -> str:
     """What is kept of an output; one that is too long is cut, and says so. Never raises."""
     try:
-        text = _json(output).encode("utf-8", "replace").decode()
+        text = _json(output)
+        text.encode()
     except Exception:  # an object's own methods may raise anything
         text = _encode(readable(output))
     return text if len(text) <= MOST_OUTPUT else _cut(text, MOST_OUTPUT)
@@ -63,7 +64,7 @@ def plainer(text: str) -> str:
     of very many values, or of very many levels, the beginning."""
     try:
         if sum(map(text.count, ",[{")) <= MOST_PARTS:
-            return _encode(readable(json.loads(text)))
+            return _encode(readable(json.loads(text, object_pairs_hook=members)))
     except (ValueError, RecursionError):
         pass
     return _cut(text, MOST_PLAIN)
@@ -83,15 +84,25 @@ def readable(value: Any, depth: int = 0) -> Any:
             return short(_json(value))
         if not isinstance(value, Mapping):
             return [readable(each, depth + 1) for each in value]
-        found: dict[str, Any] = {}
-        for key, each in value.items():
-            name = _whole(key if isinstance(key, str) else output_json(key))
-            while name in found:
-                name += "\ufffd"
-            found[name] = readable(each, depth + 1)
-        return found
+        named = [(key if isinstance(key, str) else output_json(key), key) for key in value]
+        named.sort(key=lambda each: _whole(each[0]) != each[0])
+        found = members((_whole(name), key) for name, key in named)
+        return {name: readable(value[key], depth + 1) for name, key in found.items()}
     except Exception as error:  # an object's own methods may raise anything
         return {"unreadable": type(error).__name__}
+
+
+def members(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of these. INVARIANT: none takes the place of another one of its name: it is numbered."""
+    found: dict[str, Any] = {}
+    alike: dict[str, int] = {}
+    for name, value in pairs:
+        told = name
+        while told in found:
+            alike[name] = alike.get(name, 1) + 1
+            told = f"{name} ({alike[name]})"
+        found[told] = value
+    return found
 
 
 def _whole(text: str) -> str:

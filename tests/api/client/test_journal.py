@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -67,6 +68,17 @@ def test_what_nobody_can_read_of_a_journal_is_told_plainly(told: Told, service: 
         for each in (run_id, reading.run_id):
             assert governance.run("a task", run_id=each).check("send", {}).status == "blocked"
     assert list(settings.journal.glob("*.jsonl")) == []
+
+
+def test_a_name_that_an_output_of_a_journal_has_twice_takes_nothing_away(told: Told) -> None:
+    made = journal_of(told())
+    written = {"outputPayload": '{"1":"a","1":"b"}'}
+    made.append([event("tool.completed", ("run",), "payer", {"toolCallId": "c"}, written)])
+    made.close()
+    ((found, _),) = journal_of(told()).adopt()
+    assert found.plainer is not None
+    said = json.loads(found.plainer().content)
+    assert said["metadata"] == {"toolCallId": "c", "outputPayload": {"1": "a", "1 (2)": "b"}}
 
 
 def test_files_are_told_by_the_times_of_what_they_hold(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -201,6 +201,18 @@ def test_what_else_an_output_says_is_told_where_a_part_cannot_be_read(
     assert run_of(service, run.run_id)["toolCalls"][0]["outputPayload"]["classification"] == "secret"
 
 
+@pytest.mark.parametrize("names", [("\ud800", "\udfff"), (1, "1"), ("\0", "\0\0")])
+def test_members_whose_names_are_alike_are_all_told(
+    told: Told, service: Served, names: tuple[Any, ...]
+) -> None:
+    output = {name: f"of {name!r}" for name in names} | {"?": "c"}
+    with Governance(told()) as governance, governance.run("a task") as run:
+        run.completed(run.check("fetch", {}), output)
+        assert run.check("send", {}).status == "blocked"
+    found = run_of(service, run.run_id)["toolCalls"][0]["outputPayload"]
+    assert sorted(found.values()) == sorted(output.values()) and found["?"] == "c"
+
+
 def test_many_reports_go_in_order(told: Told, service: Served) -> None:
     with Governance(told()) as governance, governance.run("a task") as run:
         decisions = [run.check("list", {"number": number}) for number in range(5)]

@@ -21,6 +21,7 @@ def test_all_that_such_an_output_says_is_told(agent: Make, unreadable: Any, by_h
     made = agent("claude-code")
     assert made.call().goes_ahead
     page = {"class": "secret", "text": "x" * 30_000 + "the end", "more": unreadable}
+    page |= {name: name for name in ("\ud801", "\ud802", "?", "\0", "\ufffd", "? (2)")}
     said = json.loads(told("claude-code", "result", session=made.session, call="c-1"))
     raw = json.dumps(said | {"tool_response": page}).encode()
     if by_host:
@@ -32,3 +33,12 @@ def test_all_that_such_an_output_says_is_told(agent: Make, unreadable: Any, by_h
         assert made.hook(raw).code == 0
     found = made.run["toolCalls"][0]["outputPayload"]
     assert found["class"] == "secret" and found["text"].endswith("the end")
+    alike = {
+        "?": "?",
+        "? (2)": "? (2)",
+        "? (3)": "?",
+        "? (4)": "?",
+        "\ufffd": "\ufffd",
+        "\ufffd (2)": "\ufffd",
+    }
+    assert found.items() >= alike.items()
