@@ -10,8 +10,9 @@ left behind. At its start it frees at once what processes held that have died (`
     commit --enqueued--> due = {webhook: time} --claim (lease)--> attempt (task) --outcome--> record + claim
 
 Fairness: every webhook has one slot of its own. Further slots are only for webhooks that proved quick, and
-only while half of all slots are free, so receivers that hang take nothing from the others. One whose
-attempts fail one after the other rests in between, so that what refuses at once takes nothing either.
+only while half of all slots are free, so receivers that hang take nothing from the others. Those whose
+attempts fail rest in between, the longer the more they are, so that what refuses at once takes nothing
+either; and one that refuses some notices soon has the others.
 INVARIANT: what is claimed is started at once, so a lease outlasts its attempt; nothing is held in memory
 that is not also in the table.
 """
@@ -43,8 +44,8 @@ from api.webhooks.sender import SECONDS, PostResult, Resolver, Sender, SystemRes
 
 log = logging.getLogger("governance")
 
-FIRST_REST = 0.04
-"""Seconds that a webhook rests after an attempt that failed; each next one doubles it."""
+REST = 0.02
+"""Seconds that a webhook rests after an attempt that failed, for each whose newest attempt did."""
 
 Notify = Callable[[Sequence[Claimed]], Awaitable[PostResult]]
 """Sends notices of one channel as one message; never raises for what a receiver or the network does."""
@@ -60,7 +61,7 @@ class Limits:
     """A webhook is quick while its newest attempt was acknowledged within this time."""
     lease: float = 2 * SECONDS
     longest_rest: float = 1.0
-    """After which a webhook whose attempts fail one after the other is tried again."""
+    """After which a webhook whose attempt failed is tried again, however many there are."""
     sweep: float = 5.0
     closing: float = 3.0
     """How long a stopping process waits for attempts under way."""
@@ -73,8 +74,8 @@ class _State:
     due: dict[str, float] = field(default_factory=dict)
     quick: set[str] = field(default_factory=set)
     running: Counter[str] = field(default_factory=Counter)
-    failed: dict[str, tuple[int, float]] = field(default_factory=dict)
-    """How often the newest attempts failed, one after the other, and until when it rests (monotonic)."""
+    failed: dict[str, float] = field(default_factory=dict)
+    """Those whose newest attempt failed, a while ago at most, and until when each rests (monotonic)."""
 
 
 async def _no_channels(items: Sequence[Claimed]) -> PostResult:
@@ -209,6 +210,8 @@ class DeliveryWorker:
             found = await self._store.read(deliveries.sweep, self._store, now)
             for webhook_id, due in found.items():
                 self._due_by(webhook_id, due)
+            past = time.monotonic() - self._limits.sweep
+            self._state.failed = {each: at for each, at in self._state.failed.items() if at > past}
         wanted = self._claim_limits(now)
         if not wanted and not self._outcomes:
             return
@@ -259,8 +262,8 @@ class DeliveryWorker:
 
     def _starts(self, webhook_id: str, due: float, now: float) -> float:
         """When the next attempt may start: what fails rests, so that many take nothing from others."""
-        _, until = self._state.failed.get(webhook_id, (0, 0.0))
-        return max(due, now + until - time.monotonic()) if until else due
+        until = self._state.failed.get(webhook_id)
+        return due if until is None else max(due, now + until - time.monotonic())
 
     def _claim_limits(self, now: float) -> dict[str, int]:
         """Webhook to how many deliveries to claim: those with the fewest attempts under way come first."""
@@ -309,9 +312,9 @@ class DeliveryWorker:
         if answer.acknowledged:
             self._state.failed.pop(webhook_id, None)
         else:
-            times = self._state.failed.get(webhook_id, (0, 0.0))[0] + 1
-            rest = min(FIRST_REST * 2 ** min(times - 1, 10), self._limits.longest_rest)
-            self._state.failed[webhook_id] = times, time.monotonic() + rest
+            failed = self._state.failed
+            many = len(failed) + (webhook_id not in failed)
+            failed[webhook_id] = time.monotonic() + min(REST * many, self._limits.longest_rest)
         self._outcomes += [self._outcome(claimed, answer, now, ended, chance) for claimed in items]
 
     async def _post(self, claimed: Claimed, now: float) -> PostResult:

@@ -249,17 +249,35 @@ async def test_receivers_that_hang_delay_nobody_else(database_url: str) -> None:
             assert len(hanging.requests) == 10, "one place each"
 
 
-async def test_a_receiver_that_refuses_one_after_the_other_is_tried_less_often(database_url: str) -> None:
-    """So that fifty of them with very much to come take no time of others; it has all once it takes one."""
-    with Receiver([*[Answer(500)] * 6, Answer(200)]) as receiver:
+async def test_receivers_that_refuse_are_tried_the_less_often_the_more_they_are(database_url: str) -> None:
+    """So that fifty of them with very much to come take no time of others; each has all once it takes one."""
+    refuses = [True]
+    with Receiver(lambda request: Answer(500 if refuses[0] else 200)) as receiver:
         limits = Limits(longest_rest=0.3)
-        async with bench(database_url, allow=[receiver.place], limits=limits, delays=(0, 0.1)) as b:
-            webhook_id = await b.add(receiver.url)
-            await b.notify(20)
-            await b.until(webhook_id, all_are("delivered"))
-        times = [request.at for request in receiver.requests]
-        gaps = [later - sooner for sooner, later in itertools.pairwise(times)]
-        assert min(gaps[4:6]) >= 0.29 > 0.15 > min(gaps[6:])
+        async with bench(database_url, allow=[receiver.place], limits=limits, delays=(0, *[0.1] * 50)) as b:
+            made = [await b.add(f"{receiver.url}/{number}") for number in range(20)]
+            await b.notify(10)
+            await asyncio.to_thread(receiver.wait_for, 80)
+            refuses[0], count = False, len(receiver.requests)
+            for webhook_id in made:
+                await b.until(webhook_id, all_are("delivered"))
+        paths = {request.path for request in receiver.requests}
+        times = [[each.at for each in receiver.requests[:count] if each.path == path] for path in paths]
+        gaps = [[later - sooner for sooner, later in itertools.pairwise(each)][1:] for each in times]
+        assert min(map(min, gaps)) >= 0.29
+
+
+async def test_one_that_refuses_some_notices_soon_has_the_others(database_url: str) -> None:
+    with Receiver(
+        lambda request: Answer(400 if request.json["event"] == "tool.blocked" else 200)
+    ) as receiver:
+        async with bench(database_url, allow=[receiver.place]) as b:
+            await b.add(receiver.url, "tool.blocked", "run.failed")
+            await b.notify(60)
+            await b.notify(1, "run.failed")
+            sent = time.monotonic()
+            await asyncio.to_thread(receiver.wait_for, 61)
+            assert time.monotonic() - sent < 20
 
 
 async def claimed_by_another(b: Bench, url: str, sender: int | None = None) -> str:
