@@ -218,8 +218,8 @@ class Deciding:
                     if wanted.issuperset(named := set().union(*lines.values())):
                         break
                     wanted |= named
-                for why in journal.unread.copy().values():
-                    unclear = dict.fromkeys(wanted, why) | unclear
+                if journal.unread:
+                    unclear = dict.fromkeys(wanted, journal.unread) | unclear
             except PermissionError as error:  # another user's folder, of no run of this one
                 log.error("the journal cannot be read: %s", error)
             except OSError as error:
@@ -241,7 +241,9 @@ class Deciding:
     def _clear(self, deadline: float) -> Flow[None]:
         """Let go on what nobody could tell before whether it may. Raises NoAnswer."""
         if not self._key.is_known:
-            yield from self._ask(ClientRequest("GET", f"/v1/runs/{new_id()}"), deadline)
+            response = yield from self._ask(ClientRequest("GET", f"/v1/runs/{new_id()}"), deadline)
+            if response.status in FOR_THE_KEY:
+                raise NoAnswer(response.problem(), away=False, status=response.status)
         with self._adopting:
             for journal, held in self._unclear.items():
                 if journal.is_closed:

@@ -140,8 +140,8 @@ class OfflineJournal:
         self._mine: set[Path] = set()
         """What this process has written or adopted."""
         self._others: dict[Path, _OthersFile] = {}
-        self.unread: dict[Path, str] = {}
-        """Why some could not be read, which may be of any run."""
+        self.unread = ""
+        """Why one could not be read at the last look, which may be of any run."""
         self.is_closed = False
         self._lock = threading.Lock()
         self._writing: _JournalFile | None = None
@@ -173,8 +173,6 @@ class OfflineJournal:
         for path, is_mine in self._files().items():
             try:
                 found.append(self._found(path, is_mine, runs, own))
-                if is_mine is not None:
-                    self.unread.pop(path, None)
             except OSError as error:
                 self._is_unread(path, error)
         return list(heapq.merge(*found, key=lambda kept: kept[0].at))
@@ -182,10 +180,9 @@ class OfflineJournal:
     def unclear(self, runs: Collection[str]) -> dict[str, str]:
         """Those of them of which anything is left of which nobody can tell yet whose it is, and why nothing
         can be decided of each. Raises OSError."""
-        files = self._files()
-        for path in {*self._others, *self.unread}.difference(files):
-            self._others.pop(path, None)
-            self.unread.pop(path, None)
+        files, self.unread = self._files(), ""
+        for path in self._others.keys() - files:
+            del self._others[path]
         nobodys = [path for path, is_mine in files.items() if is_mine is None] if runs else []
         return {run_id: _UNCLEAR % path for path in nobodys for run_id in self._told(path).intersection(runs)}
 
@@ -216,7 +213,7 @@ class OfflineJournal:
         """What another user of the system has left there is of no run of this one."""
         log.error("the journal %s cannot be read: %s", path, error)
         if not isinstance(error, PermissionError):
-            self.unread[path] = f"what a program has left of its runs cannot be read: {error}"
+            self.unread = f"what a program has left of its runs cannot be read: {error}"
 
     def _files(self) -> dict[Path, bool | None]:
         """Whether each was written with this key; names of before do not say so. Raises OSError."""
@@ -260,7 +257,7 @@ class OfflineJournal:
     def after_fork(self) -> None:
         """In the child: the files are the parent's, which must not stay locked when that one dies."""
         self._lock, self._writing = threading.Lock(), None
-        self._mine, self._others, self.unread = set(), {}, {}
+        self._mine, self._others, self.unread = set(), {}, ""
         for file in self._open:
             file.lock = threading.Lock()
             file.close()

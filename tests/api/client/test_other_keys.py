@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from governance_client import ClientSettings, Governance, core
@@ -274,6 +275,28 @@ def test_nothing_is_decided_where_nobody_can_tell_whose_a_run_is(told: Told, ser
         assert asked.status == "unavailable" and str(left(settings)[0]) in asked.reason
         assert sends(settings) == "allowed"
         assert run.check("send", {}).status != "unavailable"
+
+
+def test_it_says_so_where_the_key_is_not_taken(told: Told, service: Served) -> None:
+    """Else somebody would take away a file because of a key that is mistyped."""
+    run_id = service.ids("run")
+    leave(told(api_key=service.key()["key"]), run_id, {"toolCallId": "c", "outputPayload": "a page"})
+    with Governance(told(api_key="agk_of_nobody")) as governance:
+        asked = governance.run("a task", run_id=run_id).check("send", {})
+    assert asked.status == "unauthorized" and "the API key is not valid" in asked.reason
+
+
+def test_a_file_that_could_not_be_read_for_a_moment_keeps_no_run_waiting(
+    told: Told, service: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a process had no descriptors left; nobody can tell whose it is."""
+    leave(told(api_key="agk_of_nobody"), service.ids("run"), {"toolCallId": "c", "outputPayload": "secret"})
+    with Governance(told()) as governance, monkeypatch.context() as without:
+        without.setattr(_OthersFile, "_events", Mock(side_effect=OSError(24, "Too many open files")))
+        run = governance.run("a task", run_id=service.ids("run"))
+        assert "Too many open files" in run.check("list", {}).reason
+        without.undo()
+        assert run.check("list", {}).allowed
 
 
 @pytest.mark.parametrize("is_rotated", [True, False])
