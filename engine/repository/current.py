@@ -106,11 +106,9 @@ class Current:
         head = documents.at_head(records, mine)
         self.look_at_folder(records, head)
         if head is mine or knows(records, mine):
-            marker = markers.read_marker(self._disk) if transaction and self._baseline.known else None
-            if marker and not knows(records, marker.last) and not self._occupancy.barred(()):
-                self._begin_anew(head)
-                self._baseline.restore(marker, records, head.files)
-                _tell_of_lost(logging.WARNING, marker.last.revision, head.revision)
+            marker = markers.read_marker(self._disk) if transaction else None
+            if marker and not self._occupancy.barred(()):
+                self._follow_folder(marker, records, head)
             return head
         if self._began != records.recorded_at(1):
             raise StorageError(
@@ -127,6 +125,16 @@ class Current:
                 )
                 _tell_of_lost(logging.ERROR, mine.revision, head.revision)
         return head
+
+    def _follow_folder(self, marker: Marker, records: Records, head: Snapshot) -> None:
+        """What another process of this folder has done there: it knew more than the archive does, or made the
+        folder level with that since they have parted."""
+        is_lost = not (knows(records, marker) and knows(records, marker.last))
+        if self._baseline.known if is_lost else self._baseline.parted_at:
+            self._baseline.restore(marker, records, head.files)
+            if is_lost:
+                self._begin_anew(head)
+                _tell_of_lost(logging.WARNING, marker.last.revision, head.revision)
 
     def _begin_anew(self, head: Snapshot) -> None:
         """All files want another look, and it is noted anew where that leads to."""

@@ -301,6 +301,28 @@ def test_the_same_holds_where_the_first_to_see_it_is_a_change_through_the_api(fo
     assert set(one.snapshot.of("default")) == {"a", "b", "c"} and one.problems == ()
 
 
+def test_what_a_worker_has_seen_alone_is_no_matter_where_another_one_has_made_the_folder_level(
+    folder: Folder, tmp_path: Path
+) -> None:
+    """What it writes then is noted, so that it undoes nothing that comes after a second one took over."""
+    other, one, two = nodes(tmp_path, folder)
+    beside = other.started()
+    older = folder.archive.state.copy()
+    one.create(BODY | {"policyId": "b"}, author=ADMIN)
+    two.follow()
+    folder.archive.state = older
+    beside.create(BODY | {"policyId": "c"}, author=ADMIN)
+    older = folder.archive.state.copy()
+    two.update("default", "a", {"name": "Lost"}, author=ADMIN)
+    folder.archive.state = older
+    one.update("default", "a", {"name": "Since"}, author=ADMIN)
+    for each in (beside, two, one):
+        each.follow()
+        each.apply_files()
+    assert {each.snapshot.of("default")["a"].policy.name for each in (one, two, beside)} == {"Since"}
+    assert "and version 2 was written there since" in messages(beside)[0]
+
+
 def test_the_database_of_another_installation_under_a_running_process_changes_no_file(
     folder: Folder, tmp_path: Path
 ) -> None:
