@@ -80,8 +80,6 @@ class Deciding:
         self._adopting = threading.RLock()
         self._unclear: dict[OfflineJournal, dict[str, set[str]]] = {}
         """Of each journal: by run that is held back, what it goes on with."""
-        self._why: dict[str, str] = {}
-        """By run, why it is held back."""
 
     # A call ---------------------------------------------------------------------------------------
 
@@ -163,8 +161,8 @@ class Deciding:
             if isinstance(taken, Future):
                 yield from self._joined(taken, deadline)
             elif not taken.reports:
-                if (held := self._queue.held(line)) is not None:
-                    raise NoAnswer(self._why.get(held, "a run waits for what it has read"), away=False)
+                if (why := self._queue.held(line)) is not None:
+                    raise NoAnswer(why, away=False)
                 return
             elif not (yield from self._sent(taken, deadline)):
                 if time.monotonic() >= deadline:
@@ -208,7 +206,7 @@ class Deciding:
         wanted = set[str]().union(*lines.values())
         before = self._unclear.get(journal, {})
         with self._adopting:
-            unclear = {run_id: self._why[each] for each, runs in before.items() for run_id in runs}
+            unclear = {run_id: self._queue.held((each,)) or "" for each in before for run_id in before[each]}
             try:
                 while True:
                     unclear = journal.unclear(wanted)  # before, as it may be said meanwhile
@@ -227,8 +225,7 @@ class Deciding:
             held = {run_id: why for run_id, runs in lines.items() if (why := _first(unclear, runs))}
             for run_id, why in held.items():
                 self._unclear.setdefault(journal, {}).setdefault(run_id, set()).update(lines[run_id])
-                self._why[run_id] = why
-                self._queue.hold_back(run_id)
+                self._queue.hold_back(run_id, why)
             self._queue.add_first(*kept)
         return set(held)
 
@@ -251,7 +248,6 @@ class Deciding:
                 for run_id in held.keys() - self.adopt(journal, held):
                     if not any(run_id in each for each in self._unclear.values() if each is not held):
                         self._queue.release(run_id)
-                        self._why.pop(run_id, None)
                     del held[run_id]
 
     # People ---------------------------------------------------------------------------------------

@@ -92,7 +92,8 @@ class ReportQueue:
         self._pending: dict[str, deque[QueuedReport]] = {}
         self._flying: dict[str, Flight] = {}
         self._number = 0
-        self._held: set[str] = set()
+        self._held: dict[str, str] = {}
+        """By run that is held back, why."""
         self._kept = 0
         self._most = MOST_EVENTS
 
@@ -118,22 +119,22 @@ class ReportQueue:
             self._added.notify_all()
         self._on_added()
 
-    def hold_back(self, run_id: str) -> None:
+    def hold_back(self, run_id: str, why: str) -> None:
         """Nothing of a run is taken, nor of those that come behind it, until it is released."""
         with self._lock:
-            self._held.add(run_id)
+            self._held[run_id] = why
 
     def release(self, run_id: str) -> None:
         with self._lock:
-            self._held.discard(run_id)
+            self._held.pop(run_id, None)
 
     def held(self, line: Collection[str] | None) -> str | None:
-        """A run that is held back, of these with all that they come behind, or of all; None: none is."""
+        """Why one is held back, of these with all that they come behind, or of all; None: none is."""
         with self._lock:
             if not self._held:
                 return None
             runs = self._held if line is None else self._with_those_before(line, self._number)
-            return next((run_id for run_id in runs if run_id in self._held), None)
+            return next((self._held[run_id] for run_id in runs if run_id in self._held), None)
 
     def inherit(self, other: ReportQueue) -> None:
         """Have what another process tells told by this one as well, should it have to be known. It is that

@@ -57,7 +57,10 @@ class Story:
             self.kept = sorted([*self.kept, *(each for file in found for each in file)], key=lambda e: e.at)
         elif kind == "hold":
             run_id = self.random.choice(RUNS)
-            (self.queue.release if run_id in self.held else self.queue.hold_back)(run_id)
+            if run_id in self.held:
+                self.queue.release(run_id)
+            else:
+                self.queue.hold_back(run_id, "it waits")
             self.held ^= {run_id}
         elif len(self.flights) > self.random.randrange(4):
             self.answer(self.flights.pop(self.random.randrange(len(self.flights))))

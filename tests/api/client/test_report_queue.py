@@ -119,7 +119,7 @@ def test_nothing_is_left_of_a_run_whose_only_output_was_dropped(monkeypatch: pyt
 def test_what_was_kept_comes_first_and_a_run_waits_with_those_behind_it() -> None:
     queue = queue_of(("run.started", ("above", "run")), ("run.started", ("run", "child")))
     queue.add(event("custom.other", ("other",), "payer", {}))
-    queue.hold_back("run")
+    queue.hold_back("run", "it waits")
     assert take(queue.take_any(), queue) == ["custom.other"]
     assert kinds(queue.take(["child"], queue.newest)) == []
     settled: list[int] = []
