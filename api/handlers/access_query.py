@@ -119,6 +119,22 @@ class AccessQuery(NamedTuple):
         """Where policies look."""
         return self.context.live.ruleset(self.caller.organisation_id).roots
 
+    async def may_ask_anew(self, evaluations: list[Evaluation]) -> bool:
+        """Whether one of many may be asked anew, as `is_of_before` has it: its request id is that of a call
+        which is known. INVARIANT: it is behind none that stands behind it, whose decision may depend on
+        it."""
+        sent, owner = self.values.headers.get("x-request-id"), self.caller.organisation_id
+        if sent is None:
+            return False
+
+        def places() -> set[Place]:
+            numbered = enumerate(evaluations, 1)
+            return {place_of(each, number, self.caller, sent, "") for number, each in numbered}
+
+        find, index = recorded_calls.is_any_known, self.context.id_index
+        found: bool = await self.context.reads.read(self.caller, find, index, owner, await self.done(places))
+        return found
+
     async def is_of_before(self, said: Mapping[str, Any]) -> bool:
         """Whether the request id was that of a call which was made since, or so long ago that it is asked
         again, and not sent again. What a person has decided counts for as long as it does by the name of its

@@ -66,8 +66,8 @@ async def evaluate_accesses(caller: Caller, values: Values, context: Context) ->
         return query.reply(await _evaluated(query, body))
     single = each_of(body)
     stop = _STOPS.get(body.get("options", {}).get("evaluations_semantic"))
-    one_by_one = stop is not None or query.is_dear
-    step = 1 if one_by_one or any(map(begins_under_another, single)) else len(single)
+    one_by_one = stop is not None or query.is_dear or any(map(begins_under_another, single))
+    step = 1 if one_by_one or await query.may_ask_anew(single) else len(single)
     found: list[dict[str, Any]] = []
     for start in range(0, len(single), step):
         part = single[start : start + step]

@@ -3,7 +3,7 @@ them count against a rate limit now."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -176,6 +176,20 @@ def asserted_of_call(
         .first()
     )
     return None if found is None else _asserted(found[0])
+
+
+def is_any_known(id_index: IdIndex, organisation_id: str, places: Iterable[tuple[str, str]]) -> bool:
+    """Whether one of these calls, each by run and its own id, was decided."""
+    named: dict[str, list[str]] = {}
+    for run_id, tool_call_id in places:
+        named.setdefault(run_id, []).append(tool_call_id)
+    for run_id, ids in named.items():
+        run = Run.get_or_none((Run.organisation_id == organisation_id) & (Run.run_id == run_id))
+        if run is not None and any(
+            CallTable.select().where(id_index.call_of(run, each)).exists() for each in ids
+        ):
+            return True
+    return False
 
 
 def _asserted(body: bytes) -> dict[str, Any]:

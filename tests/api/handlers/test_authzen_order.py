@@ -60,10 +60,21 @@ async def test_a_run_under_another_one_begins_with_what_that_has_come_to(tmp_pat
         assert written == [True, True]
 
 
-async def _asked(service: Service, evaluations: list[dict[str, Any]]) -> list[bool]:
+async def test_what_is_asked_anew_is_overtaken_by_nothing_behind_it(tmp_path: Path) -> None:
+    """Under the request id of a call that was made since, or that was decided a while ago."""
+    after = {"tool": "read_secret", "withinCalls": 1}
+    async with Service(tmp_path, [on_tool("No sending just after", "block", "send", after=after)]) as service:
+        named = {"headers": {"X-Request-ID": "r-1"}}
+        assert await _asked(service, [_evaluation("read_secret", 1)], **named) == [True]
+        assert await _asked(service, [_evaluation("look", 1), _evaluation("send", 1)]) == [True, True]
+        service.clock.advance(61)
+        assert await _asked(service, [BOTH[0], _evaluation("send", 1)], **named) == [True, False]
+
+
+async def _asked(service: Service, evaluations: list[dict[str, Any]], **told: Any) -> list[bool]:
     subject, action = {"type": "user", "id": "ann"}, {"name": "call"}
     body = {"subject": subject, "action": action, "evaluations": evaluations}
-    answer = await service.call("agent", "POST", "/access/v1/evaluations", body)
+    answer = await service.call("agent", "POST", "/access/v1/evaluations", body, **told)
     return [each["decision"] for each in answer.json()["evaluations"]]
 
 
