@@ -22,6 +22,10 @@ PROBE: Final = "governance.probe"
 
 LONG_TEXT: Final = 20_000
 MOST_NESTED: Final = 40
+MOST_BITS: Final = 1_000
+"""Of a number that stays one."""
+MOST_IN_LIST: Final = 1_000
+"""Entries of a list that is told shorter."""
 MOST_LEVELS: Final = 300
 """Which JSON may have, so that whoever reads it comes to its end."""
 _STRING: Final = re.compile(rb'"[^"\\]*+(?>(?:\\.[^"\\]*+)*)"?', re.DOTALL)
@@ -223,6 +227,8 @@ def readable(value: Any, depth: int = 0) -> Any:
         return _whole(value)
     if isinstance(value, float) and value - value != 0:
         return str(value)  # no number, which JSON has no word for
+    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+        return hex(value)  # of numbers that long the service takes a few
     if not isinstance(value, dict | list):
         return value
     if depth > MOST_NESTED:
@@ -254,14 +260,20 @@ def _whole(text: str) -> str:
 def shortened(value: Any, depth: int = 0) -> Any:
     """A value with its long texts and lists cut, and what is nested deeply as a text."""
     if isinstance(value, str) and len(value) > LONG_TEXT:
-        return f"{_whole(value[:LONG_TEXT])}... ({len(value)} characters)"
+        return _whole(value[:LONG_TEXT]) + _cut(len(value))
     if not isinstance(value, dict | list):
         return readable(value)
     if depth > MOST_NESTED:
         return plain(value)
     if isinstance(value, dict):
         return {name: shortened(item, depth + 1) for name, item in _members(value)}
-    return [shortened(item, depth + 1) for item in value[:1_000]]
+    end = [_cut(len(json.dumps(value)))] if len(value) > MOST_IN_LIST else []
+    return [*(shortened(item, depth + 1) for item in value[:MOST_IN_LIST]), *end]
+
+
+def _cut(characters: int) -> str:
+    """What is said where something is left out, which policies may ask for."""
+    return f"... ({characters} characters)"
 
 
 def plain(value: Any) -> str:
@@ -270,11 +282,16 @@ def plain(value: Any) -> str:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     except RecursionError:
         text = "nested too deeply"
-    cut = f"... ({len(text)} characters)" if len(text) > LONG_TEXT else ""
+    cut = _cut(len(text)) if len(text) > LONG_TEXT else ""
     return f"{_whole(text[:LONG_TEXT])}{cut} (told as text)"
 
 
-_PLAINER: Final[tuple[Callable[[Any], Any], ...]] = (readable, shortened, plain)
+def untold(value: Any) -> str:
+    """That there was something, where not even its beginning is taken."""
+    return _cut(len(plain(value)))
+
+
+_PLAINER: Final[tuple[Callable[[Any], Any], ...]] = (readable, shortened, plain, untold)
 """In which ways an output that is not taken as it is may be told, one after the other. INVARIANT: nobody gets
 around a rule by an output that cannot be read, so none leaves out more than it must."""
 
@@ -338,7 +355,8 @@ def shallow(raw: bytes) -> bytes:
     )
     kept, found = 0, list[bytes]()
     for place in _DEEP.finditer(deep):
-        found += raw[kept : place.start()], b'"nested too deeply"'
+        cut = _cut(place.end() - place.start())
+        found += raw[kept : place.start()], f'"nested too deeply{cut}"'.encode()
         kept = place.end()
     return b"".join([*found, raw[kept:]])
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -38,6 +38,8 @@ MOST_DIGITS = 1_000
 """Of a number; to read and write longer ones takes time in the square of their length."""
 _LONG_NUMBER = re.compile(rb"[\[,:]\s*-?[0-9]{%d}" % MOST_DIGITS)
 MOST_LONG_NUMBERS = 16
+_TEXT = re.compile(rb'"[^"\\]*+(?>(?:\\.[^"\\]*+)*)"?', re.DOTALL)
+"""One in JSON; one without an end goes on to that of all, so that no quote in it is tried as a beginning."""
 _SURROGATES = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.",
     re.DOTALL,
@@ -128,13 +130,18 @@ def check_count(raw: bytes, value: Any, pointer: str, most: int = MOST_VALUES) -
 
 
 def check_long_numbers(raw: bytes) -> None:
-    """Refuse more than `MOST_LONG_NUMBERS` numbers of `MOST_DIGITS` digits and more, before they are read."""
+    """Refuse more than `MOST_LONG_NUMBERS` numbers of `MOST_DIGITS` digits and more, before they are read.
+    INVARIANT: digits in a text are none, or a page that holds them could not be reported, and nobody would
+    know that an agent has read it."""
     if len(raw) <= MOST_DIGITS * MOST_LONG_NUMBERS:
         return
-    found = islice(_LONG_NUMBER.finditer(raw), MOST_LONG_NUMBERS, None)
-    if next(found, None) is not None:
+    if _are_many(_LONG_NUMBER.finditer(raw)) and _are_many(_LONG_NUMBER.finditer(_TEXT.sub(b'""', raw))):
         message = f"there are more than {MOST_LONG_NUMBERS} numbers of over {MOST_DIGITS:,} digits"
         raise invalid("/metadata", f"{message}; send them as text")
+
+
+def _are_many(found: Iterator[re.Match[bytes]]) -> bool:
+    return next(islice(found, MOST_LONG_NUMBERS, None), None) is not None
 
 
 def check_digits(raw: bytes, pointer: str = "/metadata") -> None:

@@ -59,6 +59,11 @@ def _cut(text: str, most: int) -> str:
     return _encode({"cut": True, "characters": len(text), "text": _whole(text[:most])})
 
 
+def untold(text: str) -> str:
+    """The JSON of an output of which not even the beginning is taken: that there was one."""
+    return _cut(text, 0)
+
+
 def plainer(text: str) -> str:
     """The JSON of an output as every service can read it: with its members, about which policies ask; of one
     of very many values, or of very many levels, the beginning."""

@@ -153,7 +153,7 @@ class RunCore:
             return event(event_type, line, agent_id, about, {"outputPayload": text}, plainer, event_id)
 
         self.report_start()
-        made = told(output, lambda: told(payloads.plainer(output)))
+        made = told(output, lambda: told(payloads.plainer(output), lambda: told(payloads.untold(output))))
         self.core.report(made, self.memory.journal)
         return tool_call_id
 
@@ -233,7 +233,8 @@ class RunCore:
             if not self._begun:
                 said = self._metadata
                 told = partial(event, "run.started", self.memory.behind, self.agent_id, event_id=new_id())
-                made = told(said, plainer=lambda: told(payloads.plainly(said)))
+                line = {name: said[name] for name in ("parentRunId", "continuesRunId")}
+                made = told(said, plainer=lambda: told(payloads.plainly(said), plainer=lambda: told(line)))
                 self.core.report(made, self.memory.journal)
                 self._begun = True
 

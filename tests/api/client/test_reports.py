@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from governance_client import AsyncGovernance, Governance
+from governance_client import AsyncGovernance, Governance, payloads
 
 from tests.api.client import stub
 from tests.api.client.conftest import Told, run_of
@@ -184,6 +184,8 @@ class Broken(dict[str, Any]):
         pytest.param([["\0"]] * 10_000, id="many values"),
         pytest.param(10**400, id="a number beyond a double"),
         pytest.param(10**5_000, id="a long number"),
+        pytest.param([f"x: {10**1_000}, "] * 20, id="long numbers in texts"),
+        pytest.param("x: " + f"{10**1_000}, " * 20, id="long numbers in a text"),
         pytest.param({1: "a", "1": "b"}, id="a key twice"),
         pytest.param({1, "b"}, id="a mixed set"),
         pytest.param({("a", 1): "\0"}, id="a key that is none"),
@@ -211,6 +213,19 @@ def test_members_whose_names_are_alike_are_all_told(
         assert run.check("send", {}).status == "blocked"
     found = run_of(service, run.run_id)["toolCalls"][0]["outputPayload"]
     assert sorted(found.values()) == sorted(output.values()) and found["?"] == "c"
+
+
+def test_that_something_was_read_is_told_where_nothing_of_it_is_taken(
+    told: Told, service: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(payloads, "plainer", lambda text: '"\\u0000"')
+    monkeypatch.setattr(payloads, "plainly", lambda said: {**said, "task": "\0"})
+    with Governance(told()) as governance, governance.run("a task") as run:
+        run.completed(run.check("fetch", {}), "a \0 b")
+        with governance.run("a \0 b") as below:
+            assert below.check("send", {}).status == "blocked"
+    assert run_of(service, run.run_id)["toolCalls"][0]["outputPayload"]["cut"] is True
+    assert run_of(service, below.run_id)["parentRunId"] == run.run_id
 
 
 def test_many_reports_go_in_order(told: Told, service: Served) -> None:

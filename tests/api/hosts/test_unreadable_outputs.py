@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from api.hosts.report import shallow, shortened, untold
 from tests.api.hosts.conftest import Agent
 from tests.harness.agent_host import told
 
 Make = Callable[..., Agent]
 
 
-@pytest.mark.parametrize("unreadable", ["\0", "\ud800", float("nan")])
+LONG = 10**1_000
+
+
+@pytest.mark.parametrize(
+    "unreadable", ["\0", "\ud800", float("nan"), [LONG] * 20, ["x: " + f"{LONG}, " * 20], f"x: {LONG}, " * 20]
+)
 @pytest.mark.parametrize("by_host", [False, True])
 def test_all_that_such_an_output_says_is_told(agent: Make, unreadable: Any, by_host: bool) -> None:
     """Policies label a run by its members, and by what stands far behind in a text."""
@@ -42,3 +49,34 @@ def test_all_that_such_an_output_says_is_told(agent: Make, unreadable: Any, by_h
         "\ufffd (2)": "\ufffd",
     }
     assert found.items() >= alike.items()
+
+
+CUT = re.compile(r"\.\.\. \([0-9]+ characters\)")
+"""By which policies tell that something of an output was left out, as the guide has it."""
+
+
+def test_what_is_left_out_is_said() -> None:
+    for output in (["a"] * 1_001, {"a": [["b" * 20_001]]}):
+        assert CUT.search(json.dumps(shortened(output)))
+    assert not CUT.search(json.dumps(shortened({"a": ["b" * 20_000] * 1_000})))
+    assert CUT.search(shallow(b"[" * 400 + b'"the end"' + b"]" * 400).decode())
+    assert not CUT.search(shallow(b"[" * 300 + b"]" * 300).decode())
+
+
+@pytest.mark.parametrize("by_host", [False, True])
+def test_what_nobody_can_tell_is_told_as_left_out(
+    agent: Make, by_host: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So it labels its run by the name of its tool all the same."""
+    monkeypatch.setattr("api.hosts.report._PLAINER", (lambda value: "\0", untold))
+    made = agent("claude-code")
+    assert made.call("curl").goes_ahead
+    said = json.loads(told("claude-code", "result", session=made.session, call="c-1", command="curl"))
+    raw = json.dumps(said | {"tool_response": {str(number): "" for number in range(60_000)}}).encode()
+    if by_host:
+        headers = {"Content-Type": "application/json", "X-API-Key": made.service.api_key}
+        place = f"/v1/hooks/claude-code?agentId=agent-{made.session}"
+        assert made.service.http.post(place, content=raw, headers=headers).status_code == 200
+    else:
+        assert made.hook(raw).code == 0
+    assert CUT.search(made.run["toolCalls"][0]["outputPayload"]) and made.run["labels"] == ["read"]

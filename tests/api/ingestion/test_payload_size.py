@@ -54,6 +54,19 @@ def test_many_values_and_long_results_are_fine(tmp_path: Path) -> None:
     assert found[0][1]["toolCallStatus"] == "allowed"
 
 
+def test_long_numbers_are_bounded_and_digits_in_texts_are_none(tmp_path: Path) -> None:
+    """A page that a tool has read may hold as many as it likes, and a policy asks about what it says."""
+    number, page = int("9" * 1_000), ", ".join([f'"x\\": {"9" * 1_000}'] * 20)
+    found = answers(
+        tmp_path,
+        ("tool.called", {"toolCallId": "c", "toolName": "look", "inputPayload": {"page": f"pay {page}"}}),
+        ("tool.completed", {"toolCallId": "c", "outputPayload": {"page": page, page: [number] * 16}}),
+        ("tool.completed", {"toolCallId": "c", "outputPayload": {"page": page, "rows": [number] * 17}}),
+    )
+    assert [status for status, _ in found] == [200, 200, 422]
+    assert found[0][1]["toolCallStatus"] == "awaiting_approval"
+
+
 @pytest.mark.parametrize(
     "number", ["12345678901234567890.0", "1.00000000000000001", "0.12345678901234567891e3"]
 )
