@@ -38,8 +38,9 @@ MOST_DIGITS = 1_000
 """Of a number; to read and write longer ones takes time in the square of their length."""
 _LONG_NUMBER = re.compile(rb"[\[,:]\s*-?[0-9]{%d}" % MOST_DIGITS)
 MOST_LONG_NUMBERS = 16
-_TEXT = re.compile(rb'"[^"\\]*+(?>(?:\\.[^"\\]*+)*)"?', re.DOTALL)
-"""One in JSON; one without an end goes on to that of all, so that no quote in it is tried as a beginning."""
+_TEXT_OR_LONG_NUMBER = re.compile(rb'"[^"\\]*+(?>(?:\\.[^"\\]*+)*)"?|(%b)' % _LONG_NUMBER.pattern, re.DOTALL)
+"""Whether it is one, the group says. A text without an end goes on to that of all, so that no quote in it is
+tried as a beginning."""
 _SURROGATES = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.",
     re.DOTALL,
@@ -135,7 +136,8 @@ def check_long_numbers(raw: bytes) -> None:
     know that an agent has read it."""
     if len(raw) <= MOST_DIGITS * MOST_LONG_NUMBERS:
         return
-    if _are_many(_LONG_NUMBER.finditer(raw)) and _are_many(_LONG_NUMBER.finditer(_TEXT.sub(b'""', raw))):
+    numbers = (found for found in _TEXT_OR_LONG_NUMBER.finditer(raw) if found[1])
+    if _are_many(_LONG_NUMBER.finditer(raw)) and _are_many(numbers):
         message = f"there are more than {MOST_LONG_NUMBERS} numbers of over {MOST_DIGITS:,} digits"
         raise invalid("/metadata", f"{message}; send them as text")
 
