@@ -18,12 +18,15 @@ LETTERS: Final = 100
 """Of a text that are a step."""
 MOST_NAMES: Final = 20
 """That are told to whoever gave another one."""
+_OPEN: Final = ("$dynamicRef", "dependentSchemas", "else", "if", "patternProperties", "then")
+"""What of a schema may name members that are looked for nowhere else."""
 _READ: Final = (
-    *("$ref", "additionalProperties", "allOf", "anyOf", "const", "default"),
-    *("items", "oneOf", "patternProperties", "prefixItems", "properties", "required", "type"),
+    *("$ref", "additionalProperties", "allOf", "anyOf", "const", "default", "enum"),
+    *("items", "oneOf", "prefixItems", "properties", "required", "type", *_OPEN),
 )
 """What of a schema says something here."""
 _UNIONS: Final = ("anyOf", "oneOf")
+_NOTHING: Final[frozenset[Any]] = frozenset()
 _TYPES: Final = {
     "null": "null",
     "boolean": "true or false",
@@ -36,9 +39,9 @@ _TYPES: Final = {
 
 
 class UnfitArguments(ValueError):
-    """An argument of another type than its tool declares, or under a name that it does not. Tools may convert
-    it (`"yes"` to true, JSON in a text to an object), or know it by another name: what would run is not what
-    was asked about."""
+    """An argument of another type than its tool declares, not one of the values that it lists, or under a
+    name that it does not declare. Tools may convert it (`"yes"` to true, JSON in a text to an object), or
+    know it by another name: what would run is not what was asked about."""
 
 
 def as_declared(arguments: Mapping[str, Any], schema: Any) -> Mapping[str, Any]:
@@ -60,34 +63,39 @@ class _Reading:
         """By references."""
         self._named: dict[int, dict[str, Any] | None] = {}
         """What `_names` gives, by the identity of a part of the schema."""
-        self._taking: dict[tuple[int, str], bool] = {}
-        """What `_takes` gives, likewise."""
+        self._taken_by: dict[tuple[int, str], frozenset[Any] | None] = {}
+        """What `_values` gives, likewise."""
 
     def of(self, value: Any, schema: Any, at: str) -> Any:
         """A value as it is with the defaults of a schema; `at` is where it stands."""
         self._step()
         if not isinstance(schema, Mapping) or value is None:
             return value
-        kind = _kind(value)
-        if kind is not None and not self._takes(schema, kind):
-            raise UnfitArguments(f"`{at}` is {_TYPES[kind]}, and the tool takes {self._taken(schema)}")
+        if (kind := _kind(value)) is not None:
+            values = self._values(schema, kind)
+            if values == _NOTHING:
+                raise UnfitArguments(f"`{at}` is {_TYPES[kind]}, and the tool takes {self._taken(schema)}")
+            if values is not None and value not in values:
+                known = ", ".join(sorted(map(json.dumps, values))[:MOST_NAMES])
+                raise UnfitArguments(f"`{at}` is none of what the tool takes: {known}")
         if isinstance(value, dict):
             self._refuse_undeclared(value, schema, at)
         return self._filled(value, schema, at)
 
     def refuse_json_in_texts(self, arguments: Mapping[str, Any]) -> None:
         """Some servers read them, where the tool does not take texts alone. Raises UnfitArguments."""
-        declared = self._names(self._root) or {}
+        declared = self._names(self._root) or _object(self._plain(self._root), "properties")
         for name, value in arguments.items():
             if (
                 name not in declared
                 or not isinstance(value, str)
-                or not value.lstrip().startswith(("{", "["))
+                or not value.lstrip().startswith(("{", "[", "null"))
             ):
                 continue
             with contextlib.suppress(json.JSONDecodeError):
-                kind = _kind(json.loads(value))
-                if kind in ("array", "object") and self._takes(declared[name], kind):
+                meant = json.loads(value)
+                kind = "null" if meant is None else _kind(meant)
+                if kind in ("array", "object", "null") and self._takes(declared[name], kind):
                     raise UnfitArguments(f"`{name}` is {_TYPES[kind]} in a text; give it as what it is")
 
     def _refuse_undeclared(self, value: dict[str, Any], schema: Mapping[str, Any], at: str) -> None:
@@ -107,35 +115,54 @@ class _Reading:
         return self._named[id(schema)]
 
     def _names_of(self, plain: Mapping[str, Any]) -> dict[str, Any] | None:
-        if plain.get("additionalProperties", False) is not False or plain.get("patternProperties"):
+        if plain.get("additionalProperties", False) is not False or any(map(plain.get, _OPEN)):
             return None
-        found = dict(_object(plain, "properties"))
+        own = _object(plain, "properties")
+        found = dict(own)
         for name in ("allOf", *_UNIONS):
             for each in _list(plain, name):
                 if self._takes(each, "object"):
                     inner = self._names(each)
-                    if inner is None:
+                    is_any = not own and not inner and name != "allOf" and "required" not in self._plain(each)
+                    if inner is None or is_any:
                         return None
                     found = inner | found
         return found
 
     def _takes(self, schema: Any, kind: str) -> bool:
         """Whether a value of this type may stand where the schema does, by all that it says of types."""
-        key = id(schema), kind
-        if key not in self._taking:
-            self._taking[key] = self._takes_by(self._plain(schema), kind)
-        return self._taking[key]
+        return self._values(schema, kind) != _NOTHING
 
-    def _takes_by(self, plain: Mapping[str, Any], kind: str) -> bool:
+    def _values(self, schema: Any, kind: str) -> frozenset[Any] | None:
+        """The values of a type that may stand where the schema does; None: any."""
+        key = id(schema), kind
+        if key not in self._taken_by:
+            self._taken_by[key] = self._values_by(self._plain(schema), kind)
+        return self._taken_by[key]
+
+    def _values_by(self, plain: Mapping[str, Any], kind: str) -> frozenset[Any] | None:
         self._weigh(types := plain.get("type"))
         types = [types] if isinstance(types, str) else types if isinstance(types, list) else []
         fitting = (kind, "number") if kind == "integer" else (kind,)
         if types and not any(each in fitting or each not in tuple(_TYPES) for each in types):
-            return False
-        if not all(self._takes(each, kind) for each in _list(plain, "allOf")):
-            return False
-        unions = (_list(plain, name) for name in _UNIONS)
-        return all(not union or any(self._takes(each, kind) for each in union) for union in unions)
+            return _NOTHING
+        found = self._listed(plain, kind)
+        for each in _list(plain, "allOf"):
+            found = _both(found, self._values(each, kind))
+        for union in filter(None, (_list(plain, name) for name in _UNIONS)):
+            members = [self._values(each, kind) for each in union]
+            if None not in members:
+                found = _both(found, _NOTHING.union(*filter(None, members)))
+        return found
+
+    def _listed(self, plain: Mapping[str, Any], kind: str) -> frozenset[Any] | None:
+        """Those of its `const` and `enum`; of lists and objects only whether there are any."""
+        listed = [plain["const"]] if "const" in plain else plain.get("enum")
+        if not isinstance(listed, list):
+            return None
+        self._weigh(listed)
+        found = [each for each in listed if (_kind(each) or "null") == kind]
+        return None if found and kind in ("array", "object") else frozenset(found)
 
     def _taken(self, schema: Any) -> str:
         taken = [kind for kind in _TYPES if self._takes(schema, kind)]
@@ -190,7 +217,7 @@ class _Reading:
         return found
 
     def _items(self, value: list[Any], schema: Mapping[str, Any], at: str) -> list[Any]:
-        first, others = _list(schema, "prefixItems"), schema.get("items")
+        first, others = _list(schema, "prefixItems") or _list(schema, "items"), schema.get("items")
         return [
             self.of(each, first[place] if place < len(first) else others, f"{at}[{place}]")
             for place, each in enumerate(value)
@@ -212,11 +239,14 @@ class _Reading:
         needed = [name for name in _list(schema, "required") if "default" not in plain.get(name, {})]
         return (
             all(name in value for name in needed)
-            and all(
-                value[name] == each["const"] for name, each in plain.items() if _is_told(name, each, value)
-            )
+            and not any(self._is_another(value[name], declared[name]) for name in declared if name in value)
             and (schema.get("additionalProperties") is not False or value.keys() <= declared.keys())
         )
+
+    def _is_another(self, value: Any, schema: Any) -> bool:
+        """Whether a value is none of those that a schema lists, as what tells members of a union apart."""
+        values = self._values(schema, _kind(value) or "null")
+        return values is not None and values != _NOTHING and value not in values
 
     def _plain(self, schema: Any) -> Mapping[str, Any]:
         """The schema behind references, under what stands beside them."""
@@ -238,11 +268,16 @@ class _Reading:
         return self._found[reference]
 
     def _looked_up(self, reference: str) -> Any:
+        if reference != "#" and not reference.startswith("#/"):
+            return None
         found: Any = self._root
-        for name in reference.removeprefix("#").split("/")[1:]:
+        for name in reference.split("/")[1:]:
             name = name.replace("~1", "/").replace("~0", "~")
-            found = found.get(name) if isinstance(found, Mapping) else None
-        return found if reference.startswith("#") else None
+            if isinstance(found, list) and name.isdecimal():
+                found = found[int(name)] if int(name) < len(found) else None
+            else:
+                found = found.get(name) if isinstance(found, Mapping) else None
+        return found
 
     def _weigh(self, value: Any) -> None:
         """Each part of it is a step, and each so many letters: many may lead to one that is large."""
@@ -275,9 +310,9 @@ def _below(at: str, name: str) -> str:
     return f"{at}.{name}" if at else name
 
 
-def _is_told(name: str, schema: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
-    """A plain one: to compare objects and lists may take as long as a server likes."""
-    return name in value and isinstance(schema.get("const", ()), str | int | float | None)
+def _both(one: frozenset[Any] | None, other: frozenset[Any] | None) -> frozenset[Any] | None:
+    """What two parts of a schema allow; None: anything."""
+    return other if one is None else one if other is None else one & other
 
 
 def _list(schema: Mapping[str, Any], name: str) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import json
 import time
 from typing import Any, Literal
@@ -166,8 +167,25 @@ class Other(BaseModel):
     count: int
 
 
+class Colour(enum.Enum):
+    red = "red"
+    blue = "blue"
+
+
+class Left(BaseModel):
+    kind: Literal["a", "b"]
+    count: int
+
+
+class Right(BaseModel):
+    kind: Literal["x", "y"]
+    count: str = "5"
+
+
 class Wish(BaseModel):
     force: bool = False
+    auto: bool | Literal["a"] | Colour = "a"
+    side: Left | Right | None = Field(None, discriminator="kind")
     copies: int = 1
     share: float = 0.5
     name: str = ""
@@ -189,6 +207,8 @@ ODD = st.sampled_from(
         *([], ["5"], [5], [True], "[5]", '["admin"]', {}, {"file": "x"}, {"path": "x"}, '{"file": "x"}'),
         *({"file": "x", "deep": "on"}, {"path": "x", "count": "2"}, {"path": "x", "count": 2}),
         *({"x": "yes"}, {"x": True}, {"file": "x", "size": "3"}, [True, 1], [1, 1], {"file": 3}, [{}]),
+        *({"kind": "a", "count": "5"}, {"kind": "a", "count": 5}, {"kind": "x", "count": "5"}, {"kind": "x"}),
+        *("null", " null", "red", "RED"),
     ]
 )
 MANY = st.dictionaries(st.sampled_from([*Wish.model_fields, "other"]), ODD | st.lists(ODD, max_size=2))
@@ -254,6 +274,13 @@ def test_what_is_told_is_what_a_server_in_python_makes_of_it(given: dict[str, An
         ({"either": '["x"]'}, "`either` is a list in a text; give it as what it is"),
         ({"loose": '{"x": 1}'}, "`loose` is an object in a text; give it as what it is"),
         ({"one": {"path": "x"}}, "`one` is none of what the tool takes"),
+        ({"auto": "yes"}, '`auto` is none of what the tool takes: "a", "blue", "red"'),
+        (
+            {"side": {"kind": "a", "count": "5"}},
+            "`side.count` is a text, and the tool takes a whole number",
+        ),
+        ({"kind": "A"}, '`kind` is none of what the tool takes: "a", "b"'),
+        ({"loose": " null"}, "`loose` is null in a text; give it as what it is"),
         ({"one": {"path": "x", "count": "2"}}, "`one.count` is a text, and the tool takes a whole number"),
     ],
 )
@@ -289,6 +316,36 @@ def test_what_says_that_it_takes_more_does() -> None:
     assert as_declared({"a": 1, "b": 1}, both) == {"a": 1, "b": 1}
     with pytest.raises(UnfitArguments, match="declares no `c`"):
         as_declared({"c": 1}, both)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"kind": {}}, "if": {}, "then": {"properties": {"more": {}}}},
+        {"properties": {"kind": {}}, "dependentSchemas": {"kind": {"properties": {"more": {}}}}},
+        {"properties": {"kind": {}, "more": {"$ref": "#more"}}, "$defs": {"a": {"$anchor": "more"}}},
+        {"properties": {"kind": {}, "more": {"anyOf": [{"properties": {"a": {}}}, {"type": "object"}]}}},
+    ],
+)
+def test_what_a_schema_allows_in_other_ways_is_not_refused(schema: dict[str, Any]) -> None:
+    given = {"kind": "x", "more": {"b": 1}}
+    assert as_declared(given, schema) == given
+
+
+def test_references_lead_into_unions_and_items_may_be_told_one_by_one() -> None:
+    """As zod writes them, for what stands twice in a schema, and for tuples."""
+    row = {"type": "object", "properties": {"deep": {"type": "boolean", "default": True}}}
+    schema = {
+        "properties": {
+            "first": {"anyOf": [{"type": "string"}, row]},
+            "second": {"$ref": "#/properties/first/anyOf/1"},
+            "pair": {"type": "array", "items": [{"type": "number"}, row]},
+        }
+    }
+    told = as_declared({"second": {}, "pair": [1, {}]}, schema)
+    assert told == {"second": {"deep": True}, "pair": [1, {"deep": True}]}
+    with pytest.raises(UnfitArguments, match=r"`second\.deep` is a text"):
+        as_declared({"second": {"deep": "yes"}}, schema)
 
 
 def test_many_rows_of_many_columns_are_read() -> None:
