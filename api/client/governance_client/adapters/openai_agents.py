@@ -73,8 +73,8 @@ class GovernedRunner:
         continues: str | None = None,
         **options: Any,
     ) -> RunResult:
-        """As `Runner.run`. `run_id` is the service's, for a `RunState` that goes on; `continues` that of the
-        input before."""
+        """As `Runner.run`. `run_id` is the service's, for a `RunState` that goes on and is of another runner;
+        `continues` that of the input before."""
         agent = self.govern(starting_agent, input)
         async with await self._begun(agent, input, run_id, continues, options) as run:
             return self._left(run, await Runner.run(agent, input, **options), options)
@@ -106,10 +106,14 @@ class GovernedRunner:
     ) -> AsyncAgentRun:
         session = options.get("session")
         items = [] if session is None else list(await session.get_items())
-        read = conversation(items + (input if isinstance(input, list) else []), options)
-        before = continues or (None if run_id else self._calls.conversations.latest_run(read))
+        read = conversation(items + _items(input), options)
+        before = None if run_id or continues else self._calls.conversations.latest_run(read)
+        if isinstance(input, RunState) and input.get_interruptions():
+            run_id = run_id or before  # the run that was interrupted
+        else:
+            continues = continues or before
         model = _model(agent, options)
-        run = self._governance.run(_text(input), run_id=run_id, model=model, continues=before)
+        run = self._governance.run(_text(input), run_id=run_id, model=model, continues=continues)
         self._calls.conversations.remember(run.run_id, read)
         return run
 
@@ -118,7 +122,7 @@ class GovernedRunner:
         if result.interruptions:
             run.pause()
         named = names_read({**options, "previous_response_id": result.last_response_id})
-        self._calls.conversations.remember(run.run_id, named)
+        self._calls.conversations.remember(run.run_id, conversation(result.to_input_list(), {}) + named)
         setattr(result, _RUN_ID, run.run_id)
         return result
 
@@ -228,6 +232,14 @@ def _checked(handoff: Handoff[Any, Any]) -> Handoff[Any, Any]:
 def _model(agent: Agent[Any], options: dict[str, Any]) -> str | None:
     model = getattr(options.get("run_config"), "model", None) or agent.model
     return model if isinstance(model, str) or model is None else getattr(model, "model", None)
+
+
+def _items(input: Any) -> list[Any]:
+    """What stands in an input, or in a run that goes on."""
+    if isinstance(input, RunState):
+        made = [each for each in input._generated_items if not isinstance(each, ToolApprovalItem)]
+        return _items(input._original_input) + [each.to_input_item() for each in made]
+    return input if isinstance(input, list) else []
 
 
 def _text(input: Any) -> str | None:

@@ -1,11 +1,13 @@
 """Which run of a runner a conversation goes on from, by what its model reads again.
 
 Ids of calls alone do not tell: many models count them anew in each conversation. So a run is known by all
-that it has read, and the one that has read most of a conversation is the one that it goes on from.
+that it has read, and the one that has read most of a conversation is the one that it goes on from. Of what
+was read only digests are kept.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
@@ -25,22 +27,24 @@ class Conversations:
     """See the module."""
 
     def __init__(self) -> None:
-        self._read: OrderedDict[str, set[Read]] = OrderedDict()
+        self._read: OrderedDict[str, set[bytes]] = OrderedDict()
         """By runs, the one that has read last behind the others."""
 
     def remember(self, run_id: str, read: Iterable[Read]) -> None:
         """A run's model has read this, too."""
-        self._read.setdefault(run_id, set()).update(read)
+        self._read.setdefault(run_id, set()).update(map(_digest, read))
         self._read.move_to_end(run_id)
         while len(self._read) > MOST_RUNS:
             self._read.popitem(last=False)
 
     def latest_run(self, read: list[Read]) -> str | None:
         """The run that has read most of this, among those that have read the last of it that any has; of
-        several the latest."""
-        every = set(read)
-        for last in reversed(read):
-            knowing = [run_id for run_id, known in self._read.items() if last in known]
+        several the latest. By the id of a call alone only where nothing else is known."""
+        every = set(map(_digest, read))
+        more = [each for each in read if len(each) > 1]
+        for last in (*reversed(more), *reversed(read)):
+            mark = _digest(last)
+            knowing = [run_id for run_id, known in self._read.items() if mark in known]
             if knowing:
                 return max(reversed(knowing), key=lambda run_id: len(every & self._read[run_id]))
         return None
@@ -61,7 +65,7 @@ def conversation(items: list[Any], options: Mapping[str, Any]) -> list[Read]:
 
 def names_read(options: Mapping[str, Any]) -> list[Read]:
     """A conversation, or an answer in one, that the provider keeps."""
-    return [(name,) for each in _CONVERSATIONS if isinstance(name := options.get(each), str)]
+    return [(each, name) for each in _CONVERSATIONS if isinstance(name := options.get(each), str)]
 
 
 def call_read(call_id: str, tool: str, arguments: str) -> Read:
@@ -69,3 +73,7 @@ def call_read(call_id: str, tool: str, arguments: str) -> Read:
     with suppress(ValueError):
         arguments = json.dumps(json.loads(arguments or "{}"), sort_keys=True)
     return call_id, tool, arguments
+
+
+def _digest(read: Read) -> bytes:
+    return hashlib.sha256(json.dumps(read).encode()).digest()

@@ -4,16 +4,23 @@ that run holds for this one."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import pickle
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from agents import Agent, SQLiteSession, function_tool
+from agents import Agent, MaxTurnsExceeded, SQLiteSession, function_tool
 from agents.testing import ScriptedModel, assistant_message, function_call
 from governance_client import AsyncGovernance
 from governance_client.adapters.langchain import GovernanceMiddleware
 from governance_client.adapters.openai_agents import GovernedRunner
-from governance_client.adapters.openai_conversations import Conversations, call_read, conversation
+from governance_client.adapters.openai_conversations import (
+    Conversations,
+    call_read,
+    conversation,
+    names_read,
+)
 from governance_client.adapters.pydantic_ai import Governed
 from langchain.agents import create_agent
 from langchain_core.caches import InMemoryCache
@@ -170,7 +177,7 @@ def test_the_same_calls_with_other_outputs_are_another_conversation() -> None:
         conversations.remember(run, [("1",), call_read("1", "read", '{"a": 1, "b": 2}')])
         if output is not None:
             conversations.remember(run, [("1", output)])
-    conversations.remember("run-4", [("conversation-1",)])
+    conversations.remember("run-4", names_read({"conversation_id": "conversation-1"}))
 
     def before(*items: Any, **options: str) -> str | None:
         return conversations.latest_run(conversation([*items], options))
@@ -182,6 +189,63 @@ def test_the_same_calls_with_other_outputs_are_another_conversation() -> None:
     assert before({**said, "output": "cut"}) == "run-3"
     assert before(call, conversation_id="conversation-1") == "run-4"
     assert before({**call, "call_id": "2"}, {"role": "user", "content": "hello"}, "odd") is None
+
+
+@pytest.mark.parametrize("turns", [10, 2], ids=["ends", "breaks"])
+def test_a_call_that_was_refused_is_none_of_another_conversation(
+    turns: int, place: Place, tools: Tools
+) -> None:
+    """Whose model gave the same id to one that was made."""
+
+    def agent(*calls: str) -> Agent[Any]:
+        steps = [
+            [function_call(tool, {"to" if tool == "wire" else "at": "x"}, call_id=f"call_{number}")]
+            for number, tool in enumerate(calls)
+        ]
+        model = ScriptedModel([*steps, [assistant_message("done")]])
+        return Agent(name="clerk", model=model, tools=[function_tool(each) for each in tools.functions])
+
+    async def whole() -> None:
+        async with place.governance() as governance:
+            runner = GovernedRunner(governance)
+            session = SQLiteSession("conversation")
+            with contextlib.suppress(MaxTurnsExceeded):
+                await runner.run(
+                    agent("look", "wire"), TASK, session=session, max_turns=turns, run_config=UNTRACED
+                )
+            await runner.run(agent("stumble", "stumble"), "something else", run_config=UNTRACED)
+            await runner.run(agent(), NEXT, session=session, run_config=UNTRACED)
+
+    asyncio.run(whole())
+    labels = {run["task"]: run["labels"] for run in place.runs()}
+    assert labels == {TASK: ["looked"], "something else": [], NEXT: ["looked"]}
+
+
+def test_a_run_that_goes_on_by_its_state_is_the_one_that_was_interrupted(place: Place, tools: Tools) -> None:
+    """By an approval of the SDK's own; nobody has to say which run it was."""
+    look = function_tool(tools.functions[0])
+    stumble = function_tool(tools.functions[-1], needs_approval=True)
+    steps: list[Any] = [[function_call(each, '{"at": "x"}', call_id=each)] for each in ("look", "stumble")]
+    model = ScriptedModel([*steps, [assistant_message("done")]])
+    agent = Agent(name="clerk", model=model, tools=[look, stumble])
+
+    async def whole() -> None:
+        async with place.governance() as governance:
+            runner = GovernedRunner(governance)
+            state = (await runner.run(agent, TASK, run_config=UNTRACED)).to_state()
+            for each in state.get_interruptions():
+                state.approve(each)
+            await runner.run(agent, state, run_config=UNTRACED)
+
+    asyncio.run(whole())
+    assert (place.run()["labels"], len(place.run()["toolCalls"])) == (["looked"], 2)
+
+
+def test_of_what_was_read_only_digests_are_kept() -> None:
+    conversations = Conversations()
+    conversations.remember("run-1", [("1", "x" * 1_000_000)])
+    assert conversations.latest_run([("1", "x" * 1_000_000)]) == "run-1"
+    assert len(pickle.dumps(conversations)) < 1_000
 
 
 def test_an_answer_that_a_cache_gives_out_again_keeps_its_run(place: Place, tools: Tools) -> None:
