@@ -1,8 +1,8 @@
 """Arguments and outputs as JSON: exactly where a policy decides on it, as well as possible where it is kept.
 
 What has no form in JSON is written plainly: dates and paths as text, dataclasses and models by their fields,
-anything else by the name of its type and never by an address in memory, so that the same call is the same
-text in every process.
+anything else by its own text, as addresses of the net have one, or by the name of its type and never by an
+address in memory, so that the same call is the same text in every process.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import inspect
 import json
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from datetime import date, time
 from decimal import Decimal
 from enum import Enum
@@ -168,7 +169,15 @@ def plain(value: Any, depth: int = 0) -> Any:
         return sorted((plain(each, depth + 1) for each in value), key=repr)
     if isinstance(value, Collection):
         return [plain(each, depth + 1) for each in value]
-    return f"<{type(value).__module__}.{type(value).__qualname__}>"
+    return _own_text(value) or f"<{type(value).__module__}.{type(value).__qualname__}>"
+
+
+def _own_text(value: Any) -> str | None:
+    """What a value says of itself, unless that is where it stands in memory."""
+    with suppress(Exception):  # an object's own methods may raise anything
+        text = str(value)
+        return None if text.startswith("<") or " at 0x" in text else text
+    return None
 
 
 def _opened(value: Any) -> Any:

@@ -13,10 +13,14 @@ from collections.abc import AsyncIterator, Iterator
 from contextvars import copy_context
 from decimal import Decimal
 from enum import Enum
+from ipaddress import IPv4Address
 from typing import Any
+from unittest.mock import Mock
 
+import httpx
 import pytest
 from governance_client import AsyncGovernance, Governance, NoCurrentRun, Refused, current_run
+from pydantic import HttpUrl
 
 from tests.api.client.conftest import Told, run_of
 from tests.harness.running_service import Served
@@ -182,6 +186,10 @@ ID = uuid.UUID(int=7)
         (Bill(1, ("a", "b")), {"number": 1, "lines": ["a", "b"]}),
         (Model(), {"kind": "red"}),
         (Opaque(), "<tests.api.client.test_guard.Opaque>"),
+        (Mock(), "<unittest.mock.Mock>"),
+        (HttpUrl("https://eve.example/x"), "https://eve.example/x"),
+        (httpx.URL("https://eve.example/x"), "https://eve.example/x"),
+        (IPv4Address("10.0.0.1"), "10.0.0.1"),
         (float("nan"), "nan"),
         ({(1, 2): "x", None: 1, 7: 2}, {"[1, 2]": "x", "null": 1, "7": 2}),
     ],

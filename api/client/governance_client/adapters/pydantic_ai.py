@@ -150,7 +150,13 @@ class Governed(AbstractCapability[Any]):
         run = self._run
         if run is None:
             raise UserError("a tool was called outside of a run of the agent")
-        decision = await run.check(call.tool_name, args, tool_call_id=call.tool_call_id, wait=self._waits)
+        decision = await run.check(
+            call.tool_name,
+            args,
+            tool_call_id=call.tool_call_id,
+            wait=self._waits,
+            input_schema=_unread_schema(ctx, tool_def),
+        )
         if decision.waiting:
             raise ApprovalRequired({_DECISION: {**asdict(decision), "matched": ()}})
         if not decision.allowed:
@@ -176,6 +182,16 @@ class _Unapproved(WrapperToolset[Any]):
         if _DECISION in (ctx.tool_call_metadata or {}):
             ctx = replace(ctx, tool_call_approved=False)
         return await super().call_tool(name, tool_args, ctx, tool)
+
+
+def _unread_schema(ctx: RunContext[Any], tool: ToolDefinition) -> dict[str, Any] | None:
+    """That of a tool whose arguments Pydantic AI does not validate, like those of MCP servers and of
+    other SDKs: what a model gives is converted by whoever runs them."""
+    known = ctx.tool_manager.tools if ctx.tool_manager is not None else None
+    if known is None or tool.name not in known:
+        return None
+    kind = str(getattr(known[tool.name].args_validator, "title", ""))
+    return tool.parameters_json_schema if kind == "any" or kind.startswith("dict[") else None
 
 
 def _text(prompt: Any) -> str | None:

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from governance_client import AsyncGovernance, ToolDecision
 from governance_client.adapters.pydantic_ai import Governed
+from langchain_core.tools import StructuredTool
 from pydantic import BaseModel
 from pydantic_ai import Agent, ApprovalRequired, DeferredToolRequests, RunContext, ToolReturn
 from pydantic_ai.capabilities import WebSearch
 from pydantic_ai.exceptions import UserError
+from pydantic_ai.ext.langchain import tool_from_langchain
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 from pydantic_ai.tools import ToolDefinition
@@ -239,6 +241,28 @@ def test_arguments_are_asked_about_as_the_tool_gets_them(place: Place) -> None:
     (call,) = place.run()["toolCalls"]
     assert call["inputPayload"] == {"at": {"street": "Elm", "city": "Hamburg"}, "days": 2}
     assert call["outputPayload"] == "Hamburg"
+
+
+def test_arguments_that_nobody_has_validated_are_refused_where_they_would_be_converted(place: Place) -> None:
+    """Of tools that are known by their schema, as those of MCP servers and of LangChain."""
+    ran: list[bool] = []
+
+    def drop(really: bool = True) -> str:
+        """Drop everything."""
+        ran.append(really)
+        return "dropped"
+
+    async def job(governance: AsyncGovernance) -> Any:
+        tools = [tool_from_langchain(StructuredTool.from_function(drop))]
+        model = asking(*(("drop", given) for given in ({"really": "yes"}, {}, {"really": False})))
+        return await Agent(model, tools=tools, capabilities=[Governed(governance)]).run(TASK)
+
+    within(place, job)
+    assert ran == [False]
+    assert [call["inputPayload"] for call in place.run()["toolCalls"]] == [
+        {"really": True},
+        {"really": False},
+    ]
 
 
 @pytest.mark.parametrize(
