@@ -56,6 +56,8 @@ MOST_RUNS = 1_000
 _DECISION = "governance"
 """What the decision that an interrupt waits for is filed under."""
 _RUN_ID = "governance_run_id"
+_ANY_NAME = frozenset({"args", "config", "kwargs"})
+"""What LangChain reads of the signature of a tool that takes any: `Tool`, or `_run(**kwargs)`."""
 
 
 class _State(AgentState[Any]):
@@ -246,6 +248,10 @@ def _schema(tool: BaseTool) -> dict[str, Any] | None:
         )
     except PydanticInvalidForJsonSchema:  # no model of a provider can be told of such a tool
         return None
+    declared = found.get("properties", {})
+    if tool.args_schema is None and "kwargs" in declared:  # any name, of which LangChain converts nothing
+        named = {name: each for name, each in declared.items() if name not in _ANY_NAME}
+        return {**found, "properties": named, "additionalProperties": True}
     return found
 
 
