@@ -44,14 +44,16 @@ class UnfitArguments(ValueError):
     know it by another name: what would run is not what was asked about."""
 
 
-def as_declared(arguments: Mapping[str, Any], schema: Any) -> Mapping[str, Any]:
-    """The arguments, and the defaults of those that are left out, also in objects and lists among them.
-    Raises UnfitArguments; ValueError or RecursionError for a schema without an end."""
+def as_declared(arguments: Mapping[str, Any], schema: Any, *, plain_texts: bool = False) -> Mapping[str, Any]:
+    """The arguments, and the defaults of those that are left out, also in objects and lists among them. With
+    `plain_texts` nobody reads JSON in texts. Raises UnfitArguments; ValueError or RecursionError for a schema
+    without an end."""
     if not isinstance(schema, Mapping):
         return arguments
     given = dict(arguments)
     reading = _Reading(schema)
-    reading.refuse_json_in_texts(given)
+    if not plain_texts:
+        reading.refuse_json_in_texts(given)
     found: Mapping[str, Any] = reading.of(given, schema, "")
     return found
 

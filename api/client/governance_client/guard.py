@@ -41,13 +41,15 @@ class CallDetails(TypedDict, total=False):
     tool, it is a call of its own. `reason` and `context` are what the agent asserts.
     `input_schema` is the JSON Schema of the tool's arguments: the defaults that it declares are asked about
     where arguments are left out, and what does not fit its types and names is refused, as the tool may take
-    it for something else. The others are those of a tool."""
+    it for something else; with `plain_texts` a text may hold JSON, as nobody reads it. The others are those
+    of a tool."""
 
     tool_call_id: str | None
     action_hint: str | None
     reason: str | None
     context: Mapping[str, Any] | None
     input_schema: Mapping[str, Any] | None
+    plain_texts: bool
     annotations: Mapping[str, Any] | None
     wait: bool | float
 

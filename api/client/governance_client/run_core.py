@@ -287,7 +287,9 @@ def seconds_to_wait(wait: bool | float) -> float | None:
 
 
 def _payload(arguments: Mapping[str, Any], details: CallDetails) -> str:
-    return payloads.arguments_json(as_declared(arguments, details.get("input_schema")))
+    plain_texts = details.get("plain_texts", False)
+    told = as_declared(arguments, details.get("input_schema"), plain_texts=plain_texts)
+    return payloads.arguments_json(told)
 
 
 def _same(arguments: Mapping[str, Any], details: CallDetails, payload: str) -> bool:

@@ -213,6 +213,8 @@ class GovernanceMiddleware(AgentMiddleware[Any, Any, Any]):
         details: CallDetails = {"wait": self._waits, "tool_call_id": call["id"]}
         if request.tool is not None:
             details["input_schema"] = _schema(request.tool)
+            # One that is known by its JSON Schema alone may be of an MCP server.
+            details["plain_texts"] = not isinstance(request.tool.args_schema, dict)
         decision = yield from run.asking(call["name"], call["args"], details)
         interrupts = Interrupts(call["id"])
         while decision.waiting:

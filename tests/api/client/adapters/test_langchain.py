@@ -12,8 +12,6 @@ from governance_client.adapters.langchain import GovernanceMiddleware
 from langchain.agents import create_agent
 from langchain.agents.middleware import ToolRetryMiddleware
 from langchain_core.messages import AIMessage, HumanMessage
-from langchain_core.tools import BaseTool, Tool
-from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
@@ -317,42 +315,6 @@ def test_defaults_are_asked_about_as_the_tool_runs_with_them(place: Place, waits
     told = {"to": {"number": "1", "bank": "elsewhere"}, "amount": 5_000, "note": None}
     assert call["inputPayload"] == told and ran == [("elsewhere", 5_000, None)]
     assert (call["completion"], call["flags"]) == ("completed", [])
-
-
-@pytest.mark.parametrize("given", [{"__arg1": "cats"}, {"tool_input": "cats"}])
-def test_a_tool_of_one_text_takes_it_by_the_name_that_langchain_tells_the_model(
-    place: Place, given: dict[str, str]
-) -> None:
-    asked = Tool(name="search", func=lambda query: f"found {query}", description="Search.")
-    told = convert_to_openai_tool(asked)["function"]["parameters"]["properties"]
-    assert list(told) == ["__arg1"]
-
-    async def job(governance: AsyncGovernance) -> Any:
-        model = ScriptedChatModel(script=[[("search", given)]])
-        agent = create_agent(model, [asked], middleware=[GovernanceMiddleware(governance)])
-        return (await agent.ainvoke(INPUT))["messages"][2].content
-
-    assert within(place, job) == "found cats"
-    assert [call["inputPayload"] for call in place.run()["toolCalls"]] == [given]
-
-
-def test_a_tool_that_takes_any_name_has_its_defaults_asked_about(place: Place) -> None:
-    class Search(BaseTool):
-        name: str = "search"
-        description: str = "Search."
-
-        def _run(self, query: str, deep: bool = True, **kwargs: Any) -> str:
-            return f"found {query}, {deep}, {kwargs}"
-
-    async def job(governance: AsyncGovernance) -> Any:
-        model = ScriptedChatModel(script=[[("search", {"query": "cats", "more": 1})]])
-        agent = create_agent(model, [Search()], middleware=[GovernanceMiddleware(governance)])
-        return (await agent.ainvoke(INPUT))["messages"][2].content
-
-    assert within(place, job) == "found cats, True, {'more': 1}"
-    assert [call["inputPayload"] for call in place.run()["toolCalls"]] == [
-        {"query": "cats", "more": 1, "deep": True}
-    ]
 
 
 def test_a_tool_that_is_tried_again_is_one_call_that_has_failed(place: Place, tools: Tools) -> None:
