@@ -78,8 +78,9 @@ class _Reading:
             if values == _NOTHING:
                 raise UnfitArguments(f"`{at}` is {_TYPES[kind]}, and the tool takes {self._taken(schema)}")
             if values is not None and value not in values:
-                known = ", ".join(sorted(map(json.dumps, values))[:MOST_NAMES])
-                raise UnfitArguments(f"`{at}` is none of what the tool takes: {known}")
+                known = sorted(map(json.dumps, values))[:MOST_NAMES]
+                known += [said for each, said in _TYPES.items() if each != kind and self._takes(schema, each)]
+                raise UnfitArguments(f"`{at}` is none of what the tool takes: {', '.join(known)}")
         if isinstance(value, dict):
             self._refuse_undeclared(value, schema, at)
         return self._filled(value, schema, at)

@@ -274,7 +274,7 @@ def test_what_is_told_is_what_a_server_in_python_makes_of_it(given: dict[str, An
         ({"either": '["x"]'}, "`either` is a list in a text; give it as what it is"),
         ({"loose": '{"x": 1}'}, "`loose` is an object in a text; give it as what it is"),
         ({"one": {"path": "x"}}, "`one` is none of what the tool takes"),
-        ({"auto": "yes"}, '`auto` is none of what the tool takes: "a", "blue", "red"'),
+        ({"auto": "yes"}, '`auto` is none of what the tool takes: "a", "blue", "red", true or false'),
         (
             {"side": {"kind": "a", "count": "5"}},
             "`side.count` is a text, and the tool takes a whole number",
