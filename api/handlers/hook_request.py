@@ -5,18 +5,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from api.caller import Caller
 from api.context import Context
 from api.hosts.report import Host, Report, bounded
+from api.http.problems import ApiError
 from api.ingestion.event import EventRefused, Incoming
 from api.ingestion.turns import LARGE
 from engine.canonical_json import canonical_json
 
 T = TypeVar("T")
+
+ROOM: Final = 8
+"""Of the largest body, the part that a call leaves free; by default that is more than the beginning of an
+output takes, however it is written."""
 
 
 class HookRequest(NamedTuple):
@@ -38,6 +43,15 @@ class HookRequest(NamedTuple):
     async def done(self, function: Callable[..., T], *arguments: Any) -> T:
         """See `done`."""
         return await done(self.context, self.caller, self.size, partial(function, *arguments))
+
+    def need_room(self) -> None:
+        """INVARIANT: what became of a call can be told, beside the arguments that it was asked with: a page
+        would be read that labels nothing. Raises 413."""
+        largest = self.context.settings.max_body_bytes
+        most = largest - largest // ROOM
+        if self.size > most and not self.offline:
+            told = f"the call has more than {most:,} bytes, beside which there is no room for its output"
+            raise ApiError("payload_too_large", told)
 
     def event(self, kind: str, name: str, at: str, metadata: Mapping[str, Any]) -> bytes:
         said: dict[str, Any] = {"host": self.host.name}

@@ -212,6 +212,7 @@ def _asked_for(payload: Mapping[str, Any]) -> bytes:
 
 
 async def _decide(request: HookRequest, deadline: float) -> Verdict:
+    request.need_room()
     raw = await request.done(_called, request, request.call_id, request.report.payload)
     event = await request.context.intake.event(request.caller, raw)
     if request.offline:

@@ -16,9 +16,8 @@ from api.hosts.report import (
     identifier,
     optional,
     text_of,
-    tool_and_payload,
 )
-from api.hosts.table import MCP_TOOL
+from api.hosts.table import MCP_TOOL, tool_and_payload
 
 _NOT_BY_A_PERSON: Final = re.compile(
     r"<(?:(?:task|subagent)[-_]notification|(?:teammate|agent|cross-session)-message|channel|system-reminder)\b"

@@ -27,9 +27,8 @@ from api.hosts.report import (
     no_word,
     optional,
     text_of,
-    tool_and_payload,
 )
-from api.hosts.table import MCP_TOOL
+from api.hosts.table import MCP_TOOL, tool_and_payload
 
 LIFECYCLE: Final = frozenset(
     ("SessionStart", "SessionEnd", "Stop", "SubagentStop", "PreCompact", "ErrorOccurred", "Notification")

@@ -28,9 +28,9 @@ from api.hosts.report import (
     parsed,
     payload_of,
     text_of,
-    tool_and_payload,
     tool_name,
 )
+from api.hosts.table import tool_and_payload
 
 LIFECYCLE: Final = frozenset(
     (

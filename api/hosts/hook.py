@@ -158,7 +158,7 @@ class Hook:
             "decidedOffline": report.kind == CALL,
             "url": self.setup.url,
             "key": self.owner.tag,
-            "input": raw.decode("utf-8"),
+            "input": raw.decode(errors="replace"),
         }
         goes_ahead = HookEnd(json.dumps(host(self.name).allow(report.event)).encode())
         try:

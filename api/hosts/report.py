@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
-from itertools import accumulate, chain, count
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -24,6 +24,8 @@ LONG_TEXT: Final = 20_000
 MOST_NESTED: Final = 40
 MOST_BITS: Final = 1_000
 """Of a number that stays one."""
+MOST_DIGITS: Final = 4_000
+"""Of one that is read; Python reads no more than 4,300."""
 MOST_IN_LIST: Final = 1_000
 """Entries of a list that is told shorter."""
 MOST_LEVELS: Final = 300
@@ -32,6 +34,8 @@ _STRING: Final = re.compile(rb'"[^"\\]*+(?>(?:\\.[^"\\]*+)*)"?', re.DOTALL)
 """One without an end goes on to that of all: else each quote in it would be tried as the beginning of one."""
 _DEEP: Final = re.compile(rb"\x01+")
 _STEPS: Final = [(each in b"[{") - (each in b"]}") for each in range(256)]
+_encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+"""INVARIANT: what a call was asked with takes no more room behind it: beside it stands what it gave."""
 
 CALL, RESULT, PROMPT, OTHER = "call", "result", "prompt", "other"
 
@@ -181,46 +185,6 @@ def payload_of(said: Mapping[str, Any], name: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {"input": value}
 
 
-def tool_and_payload(
-    said: Mapping[str, Any], tool: str, arguments: str, mcp: re.Pattern[str], folder: str = ""
-) -> tuple[str, dict[str, Any]]:
-    """The tool and the arguments of a call, from the members of these names, with the folder that it runs in,
-    unless it is a tool of MCP, whose names begin like `mcp`. Raises Unreadable."""
-    name, payload = tool_name(said, tool), payload_of(said, arguments)
-    return name, payload if mcp.match(name) else in_folder(payload, said, folder)
-
-
-_BEGINNING_THERE: Final = ("command", "file_path", "path", "paths", "absolute_path", "notebook_path")
-_BESIDE: Final = ("workdir", "working_directory", "working_dir", "base_directory", "base_dir")
-"""Names for what an agent calls its folder, of which the first that it has not taken itself counts."""
-_ABSOLUTE: Final = ("/", "~", "\\", "file:")
-
-
-def in_folder(payload: dict[str, Any], said: Mapping[str, Any], argument: str = "") -> dict[str, Any]:
-    """The arguments of a host's own tool, with the folder that it runs in as `cwd` where a command or a
-    relative path begins there: what a call does depends on it, and hosts tell it beside the arguments, except
-    in the one called `argument`. INVARIANT: no other one, which the tool may leave aside, takes its place."""
-    cwd = said.get("cwd")
-    begins = any(name in payload and not _is_absolute(name, payload[name]) for name in _BEGINNING_THERE)
-    if not begins or not isinstance(cwd, str) or not cwd:
-        return payload
-    own, chosen = payload.get("cwd"), payload.get(argument)
-    if isinstance(chosen, str) and chosen:
-        cwd = chosen if _is_absolute(argument, chosen) else f"{cwd.rstrip('/')}/{chosen}"
-    if not own or own == cwd:
-        return {**payload, "cwd": cwd}
-    names = chain(_BESIDE, map("cwd_{}".format, count(2)))
-    return {**payload, "cwd": cwd, next(name for name in names if name not in payload): own}
-
-
-def _is_absolute(name: str, value: Any) -> bool:
-    """Whether a path is one from wherever it is seen; commands are not."""
-    paths = value if isinstance(value, list) else [value]
-    return name != "command" and all(
-        isinstance(each, str) and (each.startswith(_ABSOLUTE) or each[1:2] == ":") for each in paths
-    )
-
-
 def readable(value: Any, depth: int = 0) -> Any:
     """A value as every service can read it, with all that it says: policies ask about its members."""
     if isinstance(value, str):
@@ -310,8 +274,8 @@ def told_otherwise(found: Host, raw: bytes) -> Iterator[bytes]:
             outputs = {name: said[name] for name in found.outputs if name in said}
             for change in _PLAINER:
                 made = {name: change(value) for name, value in outputs.items()}
-                if made != outputs:
-                    yield json.dumps({**said, **made}).encode()
+                if made != outputs or change is readable:  # it may be so since it was decoded
+                    yield _encode({**said, **made}).encode(errors="replace")
     except Unreadable:
         return
 
@@ -319,7 +283,7 @@ def told_otherwise(found: Host, raw: bytes) -> Iterator[bytes]:
 def decoded(raw: bytes) -> dict[str, Any]:
     """The input of a host; raises Unreadable."""
     try:
-        value = json.loads(raw)
+        value = json.loads(raw, parse_int=_integer)
     except (ValueError, RecursionError):
         raise Unreadable("it is not JSON") from None
     if not isinstance(value, dict):
@@ -327,6 +291,10 @@ def decoded(raw: bytes) -> dict[str, Any]:
     if _is_deep(value):
         raise Unreadable(f"it is nested deeper than {MOST_LEVELS} levels")
     return value
+
+
+def _integer(text: str) -> int | str:
+    return int(text) if len(text) <= MOST_DIGITS else text
 
 
 def _is_deep(value: dict[str, Any]) -> bool:
