@@ -57,7 +57,7 @@ def output_json(output: Any) -> str:
 
 def _cut(text: str, most: int) -> str:
     """The beginning of an output's JSON, as that of another one that says so."""
-    return _encode({"cut": True, "characters": len(text), "text": _whole(text[:most])})
+    return _encode({"cut": True, "characters": len(text), "text": whole(text[:most])})
 
 
 def untold(text: str) -> str:
@@ -80,7 +80,7 @@ def readable(value: Any, depth: int = 0) -> Any:
     """A value in terms of JSON, as every service can read it: what cannot be told exactly is a text, and says
     nothing of what stands beside it. Never raises."""
     if isinstance(value, str):
-        return _whole(value)
+        return whole(value)
     try:
         value = _opened(value)
         if not isinstance(value, (Mapping, list, tuple)):
@@ -91,8 +91,8 @@ def readable(value: Any, depth: int = 0) -> Any:
         if not isinstance(value, Mapping):
             return [readable(each, depth + 1) for each in value]
         named = [(key if isinstance(key, str) else output_json(key), key) for key in value]
-        named.sort(key=lambda each: _whole(each[0]) != each[0])
-        found = members((_whole(name), key) for name, key in named)
+        named.sort(key=lambda each: whole(each[0]) != each[0])
+        found = members((whole(name), key) for name, key in named)
         return {name: readable(value[key], depth + 1) for name, key in found.items()}
     except Exception as error:  # an object's own methods may raise anything
         return {"unreadable": type(error).__name__}
@@ -111,14 +111,14 @@ def members(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _whole(text: str) -> str:
+def whole(text: str) -> str:
     """A text without half characters and NUL."""
     return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
 
 
 def short(text: str) -> str:
     """A text as every service can read it, which says where it is cut."""
-    begins = _whole(text[:MOST_PLAIN])
+    begins = whole(text[:MOST_PLAIN])
     return begins if len(text) <= MOST_PLAIN else f"{begins}... ({len(text)} characters)"
 
 

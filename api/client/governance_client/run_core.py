@@ -135,7 +135,7 @@ class RunCore:
 
     def said(self, message: str) -> None:
         """Report what a person wrote to the run after its task; it vouches for values as the task does."""
-        self.report("custom.user_message", {"message": message})
+        self.report("custom.user_message", {"message": payloads.whole(message)})
 
     def report(self, event_type: str, metadata: Mapping[str, Any]) -> None:
         """Report any other event, such as `custom.*`. Returns at once."""
@@ -234,7 +234,14 @@ class RunCore:
                 said = self._metadata
                 told = partial(event, "run.started", self.memory.behind, self.agent_id, event_id=new_id())
                 line = {name: said[name] for name in ("parentRunId", "continuesRunId")}
-                made = told(said, plainer=lambda: told(payloads.plainly(said), plainer=lambda: told(line)))
+
+                def plainer() -> ClientEvent:
+                    return told(payloads.plainly(said), plainer=lambda: told(line))
+
+                try:
+                    made = told(said, plainer=plainer)
+                except UnicodeError:  # half a character, which no request holds
+                    made = plainer()
                 self.core.report(made, self.memory.journal)
                 self._begun = True
 
@@ -242,7 +249,7 @@ class RunCore:
         """Report the end, once. Returns at once."""
         if not self._ended:
             self._ended = True
-            why = None if error is None else f"{type(error).__name__}: {error}"[:2_000]
+            why = None if error is None else payloads.whole(f"{type(error).__name__}: {error}"[:2_000])
             self.report("run.completed" if error is None else "run.failed", {"reason": why})
 
     def pause(self) -> None:

@@ -299,3 +299,17 @@ def test_reports_that_are_refused_are_left_out(told: Told, service: Served) -> N
         run.report("custom.deep", {"value": json.loads("[" * 200 + "]" * 200)})
         assert run.check("list", {}).allowed
     assert run_of(service, run.run_id)["status"] == "completed"
+
+
+@pytest.mark.parametrize("sign", ["\0", "\ud800"], ids=["NUL", "half a character"])
+def test_a_run_begins_and_ends_whatever_a_page_makes_of_its_words(
+    told: Told, service: Served, sign: str
+) -> None:
+    governance = Governance(told())
+    run = governance.run(f"a {sign} task", context={"goal": sign})
+    with pytest.raises(RuntimeError, match="a page"), run:
+        run.said(f"a {sign} word")
+        raise RuntimeError(f"a page {sign}")
+    governance.close()
+    found = run_of(service, run.run_id)
+    assert found["status"] == "failed" and found["task"].endswith(" task")
