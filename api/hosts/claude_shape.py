@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from api.hosts.folder import tool_and_payload
 from api.hosts.report import (
     CALL,
     OTHER,
@@ -17,7 +18,7 @@ from api.hosts.report import (
     optional,
     text_of,
 )
-from api.hosts.table import MCP_TOOL, tool_and_payload
+from api.hosts.table import MCP_TOOL
 
 _NOT_BY_A_PERSON: Final = re.compile(
     r"<(?:(?:task|subagent)[-_]notification|(?:teammate|agent|cross-session)-message|channel|system-reminder)\b"

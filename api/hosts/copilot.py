@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from api.hosts import claude_shape
+from api.hosts.folder import tool_and_payload
 from api.hosts.report import (
     CALL,
     OTHER,
@@ -28,7 +29,7 @@ from api.hosts.report import (
     optional,
     text_of,
 )
-from api.hosts.table import MCP_TOOL, tool_and_payload
+from api.hosts.table import MCP_TOOL
 
 LIFECYCLE: Final = frozenset(
     ("SessionStart", "SessionEnd", "Stop", "SubagentStop", "PreCompact", "ErrorOccurred", "Notification")

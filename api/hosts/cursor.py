@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from api.hosts.folder import tool_and_payload
 from api.hosts.report import (
     CALL,
     OTHER,
@@ -30,7 +31,6 @@ from api.hosts.report import (
     text_of,
     tool_name,
 )
-from api.hosts.table import tool_and_payload
 
 LIFECYCLE: Final = frozenset(
     (

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from api.hosts.folder import in_folder
 from api.hosts.report import CALL, OTHER, RESULT
-from api.hosts.table import host, in_folder
+from api.hosts.table import host
 from tests.harness.agent_host import told
 
 HOSTS = ("claude-code", "codex", "gemini-cli", "copilot")
