@@ -46,7 +46,7 @@ class _Calls:
         self._given, self._prefix = run, prefix
         self._listed: dict[str, CallDetails] = {}
         """What is known of tools, by their names."""
-        self._begun: dict[str, tuple[RunCore, str]] = {}
+        self._begun: dict[str, list[tuple[RunCore, str]]] = {}
         """Ids of calls that the server has answered with a question: the call with the answer is the same,
         and is asked about once more, as it may have been halted meanwhile."""
 
@@ -63,7 +63,7 @@ class _Calls:
         self, name: str, arguments: dict[str, Any] | None = None, *given: Any, **named: Any
     ) -> Any:
         state, answers = named.get("request_state"), named.get("input_responses")
-        begun = None if state is answers is None else self._begun.pop(_round(name, arguments, state), None)
+        begun = None if state is answers is None else self._taken_up(_round(name, arguments, state))
         run, decision = await self._decision(name, arguments, begun)
         if not decision.allowed:
             return CallToolResult(
@@ -80,12 +80,20 @@ class _Calls:
             raise
         if isinstance(result, InputRequiredResult):
             run.postponed(decision)
-            self._begun[_round(name, arguments, result.request_state)] = (run, decision.tool_call_id)
+            waiting = self._begun.setdefault(_round(name, arguments, result.request_state), [])
+            waiting.append((run, decision.tool_call_id))
         elif isinstance(result, CallToolResult) and result.is_error:
             run.failed(decision, failure(result.model_dump(mode="json", by_alias=True, exclude_none=True)))
         else:
             run.completed(decision, _output(result))
         return result
+
+    def _taken_up(self, round_: str) -> tuple[RunCore, str] | None:
+        """One of the calls that wait for this answer: the same one may be made twice at once."""
+        first, *others = self._begun.pop(round_, None) or (None,)
+        if others:
+            self._begun[round_] = others
+        return first
 
     async def _decision(
         self, name: str, arguments: dict[str, Any] | None, begun: tuple[RunCore, str] | None
@@ -100,14 +108,15 @@ class _Calls:
         return run, await run.driver.run_async(asking)
 
     async def _learn(self, name: str) -> None:
-        """What the server lists of a tool, and of those before it; of one that it does not list, nothing."""
+        """What the server lists of a tool, and of those before it; of one that it does not list, nothing.
+        INVARIANT: nothing is called whose list fails, so that no default passes a rule meanwhile; the session
+        asks for it after a call itself, and would lose the result."""
         params: PaginatedRequestParams | None = None
-        with contextlib.suppress(MCPError):
-            for _ in range(MOST_PAGES):
-                page = await self.list_tools(params=params)
-                if name in self._listed or page.next_cursor is None:
-                    break
-                params = PaginatedRequestParams(cursor=page.next_cursor)
+        for _ in range(MOST_PAGES):
+            page = await self.list_tools(params=params)
+            if name in self._listed or page.next_cursor is None:
+                break
+            params = PaginatedRequestParams(cursor=page.next_cursor)
         self._listed.setdefault(name, {})
 
 

@@ -22,6 +22,7 @@ from mcp.types import (
     InputRequiredResult,
     TextContent,
     TextResourceContents,
+    Tool,
     ToolAnnotations,
 )
 
@@ -93,6 +94,58 @@ def test_what_nobody_has_listed_is_listed_before_it_is_called(place: Place) -> N
         {"at": "noon", "force": True},
         {"at": "noon"},
     ]
+
+
+def test_nothing_is_called_while_a_server_does_not_list_its_tools(place: Place) -> None:
+    """Else a default that a rule forbids would be let through, as the server had no time for a moment."""
+
+    class Busy(MCPServer[Any]):
+        async def list_tools(self) -> list[Tool]:
+            if not failures:
+                return await super().list_tools()
+            raise failures.pop()
+
+    server, failures, dropped = Busy("bank"), [MCPError(-32603, "busy")], list[str]()
+
+    @server.tool()
+    def drop(at: str, really: bool = True) -> str:
+        dropped.append(at)
+        return "dropped"
+
+    async def job(governance: AsyncGovernance) -> str:
+        async with governance.run(task=TASK), Client(server) as client:
+            govern(client.session)
+            with pytest.raises(MCPError, match="busy"):
+                await client.call_tool("drop", {"at": "noon"})
+            result = await client.call_tool("drop", {"at": "noon"})
+            return result.content[0].text  # type: ignore[union-attr]
+
+    assert "No dropping" in within(place, job)
+    assert dropped == []
+
+
+def test_the_same_call_twice_at_once_is_two_calls_in_each_round(place: Place) -> None:
+    server = MCPServer("bank")
+    asked = asyncio.Barrier(2)
+
+    @server.tool()
+    async def look(at: str, ctx: Context[Any]) -> str | InputRequiredResult:
+        await asked.wait()
+        if ctx.input_responses is not None:
+            return "seen"
+        form = ElicitRequestFormParams(message="?", requested_schema={"type": "object", "properties": {}})
+        return InputRequiredResult(input_requests={"which": ElicitRequest(params=form)}, request_state=None)
+
+    async def answer(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+        return ElicitResult(action="accept", content={})
+
+    async def job(governance: AsyncGovernance) -> None:
+        async with governance.run(task=TASK), Client(server, elicitation_callback=answer) as client:
+            govern(client.session)
+            await asyncio.gather(*(client.call_tool("look", {"at": "noon"}) for _ in range(2)))
+
+    within(place, job)
+    assert [call["completion"] for call in place.run()["toolCalls"]] == ["completed"] * 2
 
 
 @pytest.mark.parametrize("failed", [False, True])
