@@ -40,14 +40,13 @@ class Conversations:
     def latest_run(self, read: list[Read]) -> str | None:
         """The run that has read most of this, among those that have read the last of it that any has; of
         several the latest. By the id of a call alone only where nothing else is known."""
-        every = set(map(_digest, read))
-        more = [each for each in read if len(each) > 1]
-        for last in (*reversed(more), *reversed(read)):
-            mark = _digest(last)
-            knowing = [run_id for run_id, known in self._read.items() if mark in known]
-            if knowing:
-                return max(reversed(knowing), key=lambda run_id: len(every & self._read[run_id]))
-        return None
+        marks = {_digest(each): len(each) > 1 for each in reversed(read)}
+        shared = {run_id: marks.keys() & known for run_id, known in reversed(self._read.items())}
+        found = set[bytes]().union(*shared.values())
+        lasts = [mark for mark in marks if mark in found]
+        last = next(filter(marks.get, lasts), lasts[0] if lasts else None)
+        knowing = (run_id for run_id, known in shared.items() if last in known)
+        return max(knowing, key=lambda run_id: len(shared[run_id]), default=None)
 
 
 def conversation(items: list[Any], options: Mapping[str, Any]) -> list[Read]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import pickle
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -246,6 +247,16 @@ def test_of_what_was_read_only_digests_are_kept() -> None:
     conversations.remember("run-1", [("1", "x" * 1_000_000)])
     assert conversations.latest_run([("1", "x" * 1_000_000)]) == "run-1"
     assert len(pickle.dumps(conversations)) < 1_000
+
+
+def test_what_nobody_has_read_is_looked_for_in_little_time() -> None:
+    conversations = Conversations()
+    for run in range(2_000):
+        conversations.remember(f"run-{run}", [(f"call-{run}", f"{each}") for each in range(10)])
+    read = [(f"other-{each}",) for each in range(3_000)]
+    began = time.process_time()
+    assert conversations.latest_run(read) is None
+    assert time.process_time() - began < 0.2
 
 
 def test_an_answer_that_a_cache_gives_out_again_keeps_its_run(place: Place, tools: Tools) -> None:
