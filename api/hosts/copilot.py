@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from api.hosts import claude_shape
-from api.hosts.folder import tool_and_payload
 from api.hosts.report import (
     CALL,
     OTHER,
@@ -29,7 +28,7 @@ from api.hosts.report import (
     optional,
     text_of,
 )
-from api.hosts.table import MCP_TOOL
+from api.hosts.table import MCP_TOOL, tool_and_payload
 
 LIFECYCLE: Final = frozenset(
     ("SessionStart", "SessionEnd", "Stop", "SubagentStop", "PreCompact", "ErrorOccurred", "Notification")

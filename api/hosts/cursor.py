@@ -13,7 +13,6 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from api.hosts.folder import tool_and_payload
 from api.hosts.report import (
     CALL,
     OTHER,
@@ -31,6 +30,7 @@ from api.hosts.report import (
     text_of,
     tool_name,
 )
+from api.hosts.table import tool_and_payload
 
 LIFECYCLE: Final = frozenset(
     (

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from api.hosts.folder import tool_and_payload
 from api.hosts.report import (
     CALL,
     OTHER,
@@ -27,7 +26,7 @@ from api.hosts.report import (
     optional,
     text_of,
 )
-from api.hosts.table import MCP_TOOL
+from api.hosts.table import MCP_TOOL, tool_and_payload
 
 LIFECYCLE: Final = frozenset(
     (

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from api.hosts.folder import in_folder
 from api.hosts.report import CALL, OTHER, RESULT
-from api.hosts.table import host
+from api.hosts.table import host, in_folder
 from tests.harness.agent_host import told
 
 HOSTS = ("claude-code", "codex", "gemini-cli", "copilot")
