@@ -154,18 +154,16 @@ def _refuse_empty(settings: Settings, store: Database) -> None:
         is_used = "organisations" in tables and store.rows("SELECT 1 FROM organisations LIMIT 1")
     if is_used or COPY_PROGRESS in tables:  # of which it is said that it is not whole
         return
-    what = f"database `{store.path}`" if store.is_sqlite else "PostgreSQL database"
-    before = settings.data_dir / "governance.sqlite"
+    what, before, remedy = "PostgreSQL database", settings.data_dir / "governance.sqlite", ""
+    in_the_way = signs
+    if store.is_sqlite:
+        what, in_the_way = f"database `{store.path}`", [*signs, Path(store.path)]
+    elif before.exists():
+        remedy = f", or take `{before}` along with `governance copy --to URL`"
     raise SettingsError(
         f"the {what} is empty, but `{signs[0]}` is there, so there was one: mend --database-url "
-        "or GOVERNANCE_DATABASE_URL, or put the database back from its backup"
-        + (
-            f", or take `{before}` along with `governance copy --to URL`"
-            if before.exists() and not store.is_sqlite
-            else ""
-        )
-        + ". To begin anew, move "
-        + " and ".join(f"`{each}`" for each in (*signs, *([store.path] if store.is_sqlite else [])))
+        f"or GOVERNANCE_DATABASE_URL, or put the database back from its backup{remedy}. To begin anew, move "
+        + " and ".join(f"`{each}`" for each in in_the_way)
         + " away"
     )
 

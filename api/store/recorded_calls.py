@@ -13,9 +13,10 @@ from api import clock
 from api.database.connection import Database, marks
 from api.database.id_index import IdIndex
 from api.database.lanes.lease import spans
-from api.database.models import Approval, CallTable, Event, Run
+from api.database.models import Approval, CallTable, Event
 from api.store.call_facts import BODY, FLOW, asserted, facts_of_run, is_event_of_call, refers, whole
 from api.store.run_values import values_of
+from api.store.runs import run_named
 from engine.analysis.backtest import Recorded
 from engine.flow.memory import RunMemory, SeenValues
 from engine.flow.steps import Steps
@@ -165,7 +166,7 @@ def asserted_of_call(
     id_index: IdIndex, organisation_id: str, run_id: str, tool_call_id: str
 ) -> dict[str, Any] | None:
     """What the agent said of a call; None when there is none, or its event is not kept any more."""
-    run = Run.get_or_none((Run.organisation_id == organisation_id) & (Run.run_id == run_id))
+    run = run_named(organisation_id, run_id)
     if run is None:
         return None
     found = (
@@ -184,7 +185,7 @@ def is_any_known(id_index: IdIndex, organisation_id: str, places: Iterable[tuple
     for run_id, tool_call_id in places:
         named.setdefault(run_id, []).append(tool_call_id)
     for run_id, ids in named.items():
-        run = Run.get_or_none((Run.organisation_id == organisation_id) & (Run.run_id == run_id))
+        run = run_named(organisation_id, run_id)
         if run is not None and any(
             CallTable.select().where(id_index.call_of(run, each)).exists() for each in ids
         ):

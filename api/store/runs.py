@@ -134,8 +134,14 @@ def _counts(id_index: IdIndex, numbers: list[int]) -> defaultdict[int, dict[str,
     return counts
 
 
+def run_named(organisation_id: str, run_id: str) -> Run | None:
+    """The run of an organisation that its agents call so."""
+    row: Run | None = Run.get_or_none((Run.organisation_id == organisation_id) & (Run.run_id == run_id))
+    return row
+
+
 def own_run(caller: Caller, run_id: str) -> Run | None:
-    row = Run.get_or_none((Run.organisation_id == caller.organisation_id) & (Run.run_id == run_id))
+    row = run_named(caller.organisation_id, run_id)
     return row if row is not None and is_own(caller, row.key_id, row.agent_id) else None
 
 

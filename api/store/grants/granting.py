@@ -22,6 +22,7 @@ from api.store.call_facts import asserted, granted_digest, said_of_evaluation
 from api.store.emails import same_names
 from api.store.grants.reading import CALLS, LABELS, find_grant
 from api.store.review.progress import SERVICE
+from api.store.runs import run_named
 
 log = logging.getLogger("governance")
 
@@ -87,7 +88,7 @@ def exempt(
     transaction: Transaction, caller: Caller, run_id: str, labels: list[str], minutes: int, reason: str
 ) -> dict[str, Any] | None:
     """Labels of a run do not count for some time; None: there is no such run. Raises GrantRefused."""
-    run = Run.get_or_none((Run.organisation_id == caller.organisation_id) & (Run.run_id == run_id))
+    run = run_named(caller.organisation_id, run_id)
     if run is None:
         return None
     if run.ended_at is not None:
